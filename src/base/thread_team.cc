@@ -1,0 +1,73 @@
+#include "base/thread_team.h"
+
+#include <immintrin.h>
+
+#include "base/check.h"
+#include "base/fp_env.h"
+
+namespace kvern {
+namespace {
+
+// About 20 µs of pauses: longer than a barrier inside a layer, shorter than a time slice.
+constexpr int kSpins = 2000;
+
+// Returns when `counter` no longer holds `old`.
+void AwaitChange(const std::atomic<unsigned>& counter, unsigned old) {
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (counter.load(std::memory_order_acquire) != old) return;
+    _mm_pause();
+  }
+  counter.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+ThreadTeam::ThreadTeam(size_t num_threads) {
+  CHECK(num_threads > 0);
+  workers_.reserve(num_threads - 1);
+  for (size_t thread = 1; thread < num_threads; ++thread) {
+    workers_.emplace_back([this, thread] { WorkerLoop(thread); });
+  }
+}
+
+ThreadTeam::~ThreadTeam() {
+  stopping_ = true;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadTeam::Run(const std::function<void(size_t)>& job) {
+  const ScopedFpEnv environment;
+  job_ = &job;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  job(0);
+  Barrier();
+}
+
+void ThreadTeam::Barrier() {
+  if (workers_.empty()) return;
+  const unsigned phase = phase_.load(std::memory_order_relaxed);
+  if (num_arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
+    num_arrived_.store(0, std::memory_order_relaxed);
+    phase_.store(phase + 1, std::memory_order_release);
+    phase_.notify_all();
+  } else {
+    AwaitChange(phase_, phase);
+  }
+}
+
+void ThreadTeam::WorkerLoop(size_t thread) {
+  const ScopedFpEnv environment;
+  unsigned seen = 0;
+  while (true) {
+    AwaitChange(generation_, seen);
+    ++seen;
+    if (stopping_) return;
+    (*job_)(thread);
+    Barrier();
+  }
+}
+
+}  // namespace kvern
