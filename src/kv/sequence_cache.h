@@ -1,0 +1,60 @@
+// SequenceCache: where one sequence keeps its K/V in one layer group, whatever the strategy.
+//
+// All strategies (kv/strategy.h) present the same PagedView, so the executor and its kernels cannot
+// tell them apart and no result bit depends on the choice. They differ in memory, waste and copies,
+// which usage() reports to the byte.
+//
+// One writer thread, shared by all caches of a pool. Destruction gives all memory back.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "base/paged_view.h"
+#include "base/result.h"
+
+namespace kvern::kv {
+
+struct CacheUsage {
+  size_t bytes_allocated = 0;  // taken from the store, or from the pool in whole blocks
+  size_t bytes_used = 0;       // by the rows of [0, length); the rest is waste
+  size_t bytes_copied = 0;     // ever: by growing, or by copy on write
+  size_t peak_bytes = 0;       // most bytes allocated at once, ever
+};
+
+// One thing that happened to the memory of a cache, for those who trace it.
+struct CacheEvent {
+  enum class Kind {
+    kAllocate,     // `tokens` is the room gained
+    kGrowCopy,     // a region moved to a larger one; `tokens` is the rows copied
+    kCopyOnWrite,  // a shared block was copied before a write; `tokens` is the rows copied
+    kFree,         // `tokens` is the room given back
+  };
+  Kind kind;
+  size_t bytes;
+  size_t tokens;
+};
+
+// May be empty. Called on the writer thread, inside the operation.
+using CacheEventHook = std::function<void(const CacheEvent& event)>;
+
+class SequenceCache {
+ public:
+  virtual ~SequenceCache() = default;
+
+  // Makes room for positions [length, length + num_tokens); the rows before stay as they are.
+  // Errors: kOutOfMemory, with length and contents unchanged.
+  virtual Status Extend(size_t num_tokens) = 0;
+
+  // Forgets positions from `length` on. REQUIRES: length ≤ this->length().
+  virtual void Truncate(size_t length) = 0;
+
+  // Pointers are valid until the next Extend() or Truncate(). Blocks are zeroed before they first
+  // appear.
+  virtual PagedView View() const = 0;
+
+  virtual size_t length() const = 0;
+  virtual CacheUsage usage() const = 0;
+};
+
+}  // namespace kvern::kv
