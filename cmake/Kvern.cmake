@@ -21,6 +21,24 @@ if(KVERN_SANITIZE)
   endif()
 endif()
 
+# Every unit-test program and corpus replay, without the product and the end-to-end tests: what the
+# sanitizer presets build. thread_tests are those of the modules that share memory between threads.
+# fuzzers are the libFuzzer programs of the fuzz preset.
+add_custom_target(unit_tests)
+add_custom_target(thread_tests)
+add_custom_target(fuzzers)
+
+# kvern_unit_test(NAME PROGRAM ARGS...): a fast test of one module, labelled "unit" and, where it fits, "threads".
+function(kvern_unit_test name program)
+  add_test(NAME ${name} COMMAND ${program} ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  add_dependencies(unit_tests ${program})
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 300)
+  if(name MATCHES "^(base|kv|engine|exec)(_.*)?_test$")
+    add_dependencies(thread_tests ${program})
+    set_tests_properties(${name} PROPERTIES LABELS "unit;threads")
+  endif()
+endfunction()
+
 # kvern_module(NAME SOURCES ... [DEPS module ...] [LINK library ...] [TESTS ...] [FUZZERS foo_fuzz.cc ...])
 #   DEPS are other modules (the table in ARCHITECTURE.md); LINK are third-party libraries, private to the module.
 #   A fuzzer foo_fuzz.cc replays tests/fuzz/foo/* as a test, or is a libFuzzer program when KVERN_FUZZ is on.
@@ -37,7 +55,7 @@ function(kvern_module name)
   if(M_TESTS)
     add_executable(${name}_test ${M_TESTS})
     target_link_libraries(${name}_test PRIVATE ${library} ${M_LINK} GTest::gtest_main GTest::gmock)
-    add_test(NAME ${name}_test COMMAND ${name}_test WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    kvern_unit_test(${name}_test ${name}_test)
   endif()
   foreach(source ${M_FUZZERS})
     kvern_fuzzer(${library} ${source} "${M_LINK}")
@@ -50,10 +68,11 @@ function(kvern_fuzzer library source link)
   add_executable(${program} ${source})
   target_link_libraries(${program} PRIVATE ${library} ${link})
   if(KVERN_FUZZ)
+    add_dependencies(fuzzers ${program})
     target_compile_options(${program} PRIVATE -fsanitize=fuzzer)
     target_link_options(${program} PRIVATE -fsanitize=fuzzer)
   else()
     target_sources(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cc)
-    add_test(NAME ${program}_replay COMMAND ${program} ${PROJECT_SOURCE_DIR}/tests/fuzz/${corpus})
+    kvern_unit_test(${program}_replay ${program} ${PROJECT_SOURCE_DIR}/tests/fuzz/${corpus})
   endif()
 endfunction()
