@@ -44,6 +44,9 @@ enum class BlockId : uint32_t {};
 
 inline constexpr size_t kMaxGroups = 4;
 
+// Two huge pages: what the store is asked for at once, at least.
+inline constexpr size_t kDefaultSlabBytes = size_t{4} << 20;
+
 struct StateCounts {
   size_t active = 0;
   size_t cached = 0;
@@ -65,14 +68,15 @@ class BlockPool {
  public:
   // `budget_bytes` is rounded down to whole blocks (one group) or slabs (several). `store` must
   // outlive the pool. REQUIRES: 1 to kMaxGroups valid groups.
-  BlockPool(BlockStore* store, size_t budget_bytes, std::vector<GroupSpec> groups);
+  BlockPool(BlockStore* store, size_t budget_bytes, const std::vector<GroupSpec>& groups,
+            size_t min_slab_bytes = kDefaultSlabBytes);
   // REQUIRES: no block is active.
   ~BlockPool();
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
   // Promises `num_blocks` of `group`: that many Take()s cannot fail. Errors: kOutOfMemory, and
-  // nothing has changed.
+  // nothing has changed (but more of the budget may be mapped).
   Status Reserve(GroupId group, size_t num_blocks);
 
   // Takes back promises that are not needed. REQUIRES: that many are outstanding.
@@ -166,7 +170,7 @@ class BlockPool {
 
   BlockStore* const store_;
   std::vector<Group> groups_;
-  size_t slab_bytes_;
+  const size_t slab_bytes_;
   size_t slab_stride_;  // block ids per slab: enough for the group with the smallest blocks
   size_t budget_bytes_;
   std::vector<Slab> slabs_;

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 
 #include "base/paged_view.h"
 #include "base/result.h"
@@ -16,7 +17,7 @@
 namespace kvern::kv {
 
 struct CacheUsage {
-  size_t bytes_allocated = 0;  // taken from the store, or from the pool in whole blocks
+  size_t bytes_allocated = 0;  // from the store, or as blocks of the pool (shared ones included)
   size_t bytes_used = 0;       // by the rows of [0, length); the rest is waste
   size_t bytes_copied = 0;     // ever: by growing, or by copy on write
   size_t peak_bytes = 0;       // most bytes allocated at once, ever
@@ -26,7 +27,7 @@ struct CacheUsage {
 struct CacheEvent {
   enum class Kind {
     kAllocate,     // `tokens` is the room gained
-    kGrowCopy,     // a region moved to a larger one; `tokens` is the rows copied
+    kGrowCopy,     // rows copied to another region, to grow or to fork; `tokens` is their number
     kCopyOnWrite,  // a shared block was copied before a write; `tokens` is the rows copied
     kFree,         // `tokens` is the room given back
   };
@@ -49,7 +50,11 @@ class SequenceCache {
   // Forgets positions from `length` on. REQUIRES: length ≤ this->length().
   virtual void Truncate(size_t length) = 0;
 
-  // Pointers are valid until the next Extend() or Truncate(). Blocks are zeroed before they first
+  // Another sequence with the same history, from then on independent. It shares blocks where the
+  // strategy can, and copies the rows where it cannot. Errors: kOutOfMemory; this one is unchanged.
+  virtual Result<std::unique_ptr<SequenceCache>> Fork() = 0;
+
+  // Pointers are valid until the cache changes. Blocks are zeroed before they first
   // appear.
   virtual PagedView View() const = 0;
 

@@ -1,0 +1,269 @@
+// The pool against a model too simple to be wrong: a map from block to (references, content).
+#include "kv/block_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "kv/test_support.h"
+
+namespace kvern::kv {
+namespace {
+
+constexpr GroupId kGroup{0};
+
+std::vector<GroupSpec> Groups(std::initializer_list<size_t> block_bytes) {
+  std::vector<GroupSpec> groups;
+  for (const size_t bytes : block_bytes) groups.emplace_back().block_bytes = bytes;
+  return groups;
+}
+
+struct Expected {
+  size_t group;
+  uint32_t num_references = 1;
+  bool is_published = false;
+  std::byte fill{0};
+};
+
+class PoolFuzzer {
+ public:
+  PoolFuzzer(uint64_t seed, std::vector<GroupSpec> groups)
+      : random_(seed),
+        store_(groups[0].block_bytes),
+        pool_(&store_, /*budget_bytes=*/12000, groups, /*min_slab_bytes=*/1024),
+        num_promised_(groups.size()) {}
+
+  ~PoolFuzzer() {
+    for (const auto& [block, expected] : model_) {
+      for (uint32_t i = 0; i < expected.num_references; ++i) pool_.Release(block);
+    }
+  }
+
+  void Step() {
+    const size_t group = random_() % pool_.num_groups();
+    if (random_() % 50 == 0) store_.refuse_after = random_() % 2;
+    switch (random_() % 9) {
+      case 0:
+        return Reserve(group, random_() % 6);
+      case 1:
+        return Unreserve(group);
+      case 2:
+      case 3:
+        if (num_promised_[group] == 0) return Allocate(group);
+        --num_promised_[group];
+        return Fill(pool_.Take(GroupId(group)), group);
+      case 4:
+        return Allocate(group);
+      case 5:
+        return Retain();
+      case 6:
+        return Publish();
+      default:
+        return Release();
+    }
+  }
+
+  void Check() const {
+    pool_.CheckInvariants();
+    const PoolStats stats = pool_.stats();
+    ASSERT_EQ(stats.bytes.Sum(), pool_.budget_bytes());
+    ASSERT_EQ(stats.mapped_bytes, store_.bytes_held());
+    size_t active_bytes = 0, cached_bytes = 0;
+    for (const auto& [block, expected] : model_) {
+      const size_t bytes = BlockBytes(expected.group);
+      (expected.num_references > 0 ? active_bytes : cached_bytes) += bytes;
+      ASSERT_EQ(pool_.num_references(block), expected.num_references);
+      ASSERT_EQ(pool_.is_published(block), expected.is_published);
+      const std::byte* const address = pool_.Address(block);
+      ASSERT_EQ(std::count(address, address + bytes, expected.fill), static_cast<long>(bytes));
+    }
+    ASSERT_EQ(stats.bytes.active, active_bytes);
+    ASSERT_EQ(stats.bytes.cached, cached_bytes);
+    for (size_t i = 0; i < num_promised_.size(); ++i) {
+      ASSERT_EQ(stats.blocks[i].reserved, num_promised_[i]);
+    }
+    if (num_promised_.size() == 1) {
+      ASSERT_EQ(stats.blocks[0].Sum(), pool_.num_blocks(kGroup));
+    }
+  }
+
+ private:
+  size_t BlockBytes(size_t group) const { return pool_.group(GroupId(group)).block_bytes; }
+
+  // An entry that satisfies `is_wanted`, or end().
+  template <typename Predicate>
+  std::map<BlockId, Expected>::iterator Find(Predicate is_wanted) {
+    if (model_.empty()) return model_.end();
+    const auto start = std::next(model_.begin(), random_() % model_.size());
+    const auto found = std::find_if(start, model_.end(), is_wanted);
+    return found != model_.end() ? found : std::find_if(model_.begin(), model_.end(), is_wanted);
+  }
+
+  void Reserve(size_t group, size_t num_blocks) {
+    const size_t num_free = pool_.stats().blocks[group].free;
+    const size_t num_refused = store_.num_refused;
+    const bool succeeded = pool_.Reserve(GroupId(group), num_blocks).ok();
+    const bool was_refused = store_.num_refused > num_refused;
+    ASSERT_EQ(succeeded, num_blocks <= num_free && !was_refused);
+    if (succeeded) num_promised_[group] += num_blocks;
+  }
+
+  void Unreserve(size_t group) {
+    const size_t num_blocks = random_() % (num_promised_[group] + 1);
+    pool_.Unreserve(GroupId(group), num_blocks);
+    num_promised_[group] -= num_blocks;
+  }
+
+  void Allocate(size_t group) {
+    const size_t num_free = pool_.stats().blocks[group].free;
+    const size_t num_refused = store_.num_refused;
+    const auto block = pool_.Allocate(GroupId(group));
+    ASSERT_EQ(block.ok(), num_free > 0 && store_.num_refused == num_refused);
+    if (block.ok()) Fill(*block, group);
+  }
+
+  void Fill(BlockId block, size_t group) {
+    ASSERT_FALSE(model_.contains(block));
+    ASSERT_TRUE(pool_.is_writable(block));
+    ASSERT_TRUE(IsZero(pool_.Address(block), BlockBytes(group)));
+    const auto fill = std::byte(random_() | 1);
+    std::fill_n(pool_.Address(block), BlockBytes(group), fill);
+    model_.emplace(block, Expected{.group = group, .fill = fill});
+  }
+
+  void Retain() {
+    const auto entry = Find([](const auto&) { return true; });
+    if (entry == model_.end()) return;
+    pool_.Retain(entry->first);
+    ++entry->second.num_references;
+  }
+
+  void Publish() {
+    const auto entry =
+        Find([](const auto& e) { return e.second.is_published || e.second.num_references > 0; });
+    if (entry == model_.end()) return;
+    auto& [block, expected] = *entry;
+    expected.is_published ? pool_.Unpublish(block) : pool_.Publish(block);
+    expected.is_published = !expected.is_published;
+    if (expected.num_references == 0 && !expected.is_published) model_.erase(entry);
+  }
+
+  void Release() {
+    const auto entry = Find([](const auto& e) { return e.second.num_references > 0; });
+    if (entry == model_.end()) return;
+    pool_.Release(entry->first);
+    if (--entry->second.num_references == 0 && !entry->second.is_published) model_.erase(entry);
+  }
+
+  std::mt19937_64 random_;
+  TestStore store_;
+  BlockPool pool_;
+  std::vector<size_t> num_promised_;
+  std::map<BlockId, Expected> model_;
+};
+
+void RunRandomOperations(const std::vector<GroupSpec>& groups) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    PoolFuzzer fuzzer(seed, groups);
+    for (int step = 0; step < 1000; ++step) {
+      fuzzer.Step();
+      fuzzer.Check();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(BlockPool, OneGroupMatchesTheModel) { RunRandomOperations(Groups({448})); }
+
+TEST(BlockPool, SeveralGroupsMatchTheModel) { RunRandomOperations(Groups({192, 64, 320})); }
+
+TEST(BlockPool, OneGroupUsesTheWholeBudgetAndMapsItOnlyWhenNeeded) {
+  TestStore store(64);
+  BlockPool pool(&store, /*budget_bytes=*/64 * 21 + 63, Groups({64}), /*min_slab_bytes=*/512);
+  EXPECT_EQ(pool.num_blocks(kGroup), 21u);
+  EXPECT_EQ(pool.budget_bytes(), 64u * 21);
+  EXPECT_EQ(store.bytes_held(), 0u);
+  std::vector<BlockId> blocks;
+  for (size_t i = 0; i < 21; ++i) {
+    auto block = pool.Allocate(kGroup);
+    ASSERT_TRUE(block.ok());
+    blocks.push_back(*block);
+    EXPECT_EQ(store.bytes_held(), std::min<size_t>((i / 8 + 1) * 512, 64 * 21));
+  }
+  const auto none = pool.Allocate(kGroup);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_NE(none.error().message.find("0 free of 21"), std::string::npos);
+  for (const BlockId block : blocks) pool.Release(block);
+  EXPECT_EQ(pool.stats().bytes.free, pool.budget_bytes());
+}
+
+TEST(BlockPool, AnIdleGroupsMemoryServesAnother) {
+  TestStore store(64);
+  BlockPool pool(&store, /*budget_bytes=*/8192, Groups({64, 256}), /*min_slab_bytes=*/2048);
+  for (int round = 0; round < 3; ++round) {
+    for (const GroupId group : {GroupId(0), GroupId(1)}) {
+      std::vector<BlockId> blocks;
+      for (size_t i = 0; i < pool.num_blocks(group); ++i) {
+        auto block = pool.Allocate(group);
+        ASSERT_TRUE(block.ok()) << block.error().message;
+        blocks.push_back(*block);
+      }
+      EXPECT_EQ(pool.stats().bytes.active, pool.budget_bytes());
+      for (const BlockId block : blocks) pool.Release(block);
+    }
+  }
+  EXPECT_EQ(store.bytes_held(), pool.budget_bytes());
+}
+
+TEST(BlockPool, AFailedReserveChangesNothing) {
+  for (size_t refused = 0; refused < 4; ++refused) {
+    TestStore store(64);
+    BlockPool pool(&store, /*budget_bytes=*/64 * 32, Groups({64}), /*min_slab_bytes=*/512);
+    store.refuse_after = refused;
+    ASSERT_FALSE(pool.Reserve(kGroup, 32).ok());
+    pool.CheckInvariants();
+    EXPECT_EQ(pool.stats().bytes.free, pool.budget_bytes());
+    ASSERT_FALSE(pool.Reserve(kGroup, 33).ok());
+    ASSERT_TRUE(pool.Reserve(kGroup, 32).ok());
+    EXPECT_EQ(pool.stats().bytes.reserved, pool.budget_bytes());
+    pool.Unreserve(kGroup, 32);
+  }
+}
+
+TEST(BlockPool, AnyThreadSeesStatisticsThatSumToTheBudget) {
+  TestStore store(64);
+  BlockPool pool(&store, /*budget_bytes=*/4096, Groups({64}), /*min_slab_bytes=*/512);
+  std::atomic<bool> is_done{false};
+  std::atomic<size_t> num_wrong{0};
+  std::thread reader([&] {
+    while (!is_done.load()) num_wrong += pool.stats().bytes.Sum() != pool.budget_bytes();
+  });
+  for (int round = 0; round < 300; ++round) {
+    std::vector<BlockId> blocks;
+    for (int i = 0; i < 40; ++i) blocks.push_back(*pool.Allocate(kGroup));
+    for (const BlockId block : blocks) pool.Release(block);
+  }
+  is_done = true;
+  reader.join();
+  EXPECT_EQ(num_wrong.load(), 0u);
+}
+
+TEST(BlockPoolDeathTest, MisuseAborts) {
+  TestStore store(64);
+  BlockPool pool(&store, /*budget_bytes=*/4096, Groups({64}), /*min_slab_bytes=*/512);
+  const BlockId block = *pool.Allocate(kGroup);
+  EXPECT_DEATH(pool.Take(kGroup), "num_promised > 0");
+  EXPECT_DEATH(pool.Unpublish(block), "is_published");
+  pool.Release(block);
+  EXPECT_DEATH(pool.Release(block), "num_references > 0");
+  EXPECT_DEATH(pool.Retain(block), "num_references > 0");
+}
+
+}  // namespace
+}  // namespace kvern::kv

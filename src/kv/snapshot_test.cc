@@ -1,0 +1,36 @@
+#include "kv/snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace kvern::kv {
+namespace {
+
+TEST(Snapshot, ReadersAlwaysSeeWholeValuesInOrder) {
+  using Value = std::array<uint64_t, 5>;
+  Snapshot<Value> snapshot;
+  std::atomic<bool> is_done{false};
+  std::vector<std::thread> readers;
+  std::atomic<size_t> num_torn{0};
+  for (int i = 0; i < 2; ++i) {
+    readers.emplace_back([&] {
+      uint64_t last = 0;
+      while (!is_done.load()) {
+        const Value value = snapshot.Read();
+        for (const uint64_t word : value) num_torn += word != value[0];
+        num_torn += value[0] < last;
+        last = value[0];
+      }
+    });
+  }
+  for (uint64_t i = 1; i <= 20000; ++i) snapshot.Write({i, i, i, i, i});
+  is_done = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(num_torn.load(), 0u);
+  EXPECT_EQ(snapshot.Read()[4], 20000u);
+}
+
+}  // namespace
+}  // namespace kvern::kv
