@@ -1,0 +1,274 @@
+// Every instruction set and dtype against a reference written from docs/numerics.md: one query, one
+// key at a time, over what the stores wrote.
+#include "compute/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/float16.h"
+#include "compute/isa.h"
+#include "compute/kv_layout.h"
+
+namespace kvern::compute {
+namespace {
+
+float Exp2(float x) {
+  float y;
+  kScalarRows.exp2_non_positive(&x, 1, &y);
+  return y;
+}
+
+float Canonical(float x) {
+  if (std::fabs(x) < 0x1p-30f) return 0.0f;
+  return std::fmin(std::fmax(x, -65504.0f), 65504.0f);
+}
+
+float RoundTo(KvDtype dtype, float x) {
+  switch (dtype) {
+    case KvDtype::kF32:
+      return x;
+    case KvDtype::kF16:
+      return HalfToFloat(FloatToHalf(x));
+    case KvDtype::kBf16:
+      return Bfloat16ToFloat(FloatToBfloat16(x));
+  }
+  return NAN;
+}
+
+struct Case {
+  uint32_t head_dim;
+  KvDtype k_dtype, v_dtype;
+  uint32_t num_tokens;
+  uint32_t window;
+  float query_scale;
+};
+
+// One layer, one head, with the blocks in a scattered order.
+class Cache {
+ public:
+  Cache(const Isa& isa, const Case& c, uint64_t seed)
+      : layout_{1, 1, c.head_dim, c.k_dtype, c.v_dtype},
+        num_blocks_((c.num_tokens + kBlockTokens - 1) / kBlockTokens),
+        memory_(num_blocks_ * layout_.block_bytes()),
+        k_(size_t{c.num_tokens} * c.head_dim),
+        v_(k_.size()) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal;
+    for (uint32_t b = 0; b < num_blocks_; ++b) {
+      blocks_.push_back(memory_.data() + (num_blocks_ - 1 - b) * layout_.block_bytes());
+    }
+    for (size_t i = 0; i < k_.size(); ++i) k_[i] = normal(random), v_[i] = normal(random);
+    k_[0] = -0.0f, v_[0] = 1e-20f, v_[1] = -1e9f, k_[1] = 0x1.8p-30f;
+    for (uint32_t t = 0; t < c.num_tokens; ++t) {
+      std::byte* block = blocks_[t / kBlockTokens];
+      const uint32_t slot = t % kBlockTokens;
+      const auto k = static_cast<size_t>(c.k_dtype), v = static_cast<size_t>(c.v_dtype);
+      EXPECT_TRUE(isa.attention->store_k[k](&k_[size_t{t} * c.head_dim], c.head_dim, slot,
+                                            block + layout_.k_offset(0, 0)));
+      EXPECT_TRUE(isa.attention->store_v[v](&v_[size_t{t} * c.head_dim], c.head_dim, slot,
+                                            block + layout_.v_offset(0, 0)));
+    }
+    for (float& x : k_) x = RoundTo(c.k_dtype, Canonical(x));
+    for (float& x : v_) x = RoundTo(c.v_dtype, Canonical(x));
+  }
+
+  const KvLayout& layout() const { return layout_; }
+  const std::vector<std::byte>& memory() const { return memory_; }
+  std::byte* const* blocks() const { return blocks_.data(); }
+  const float* k(uint32_t t) const { return &k_[size_t{t} * layout_.head_dim]; }
+  const float* v(uint32_t t) const { return &v_[size_t{t} * layout_.head_dim]; }
+
+  // Garbage that a rolled-back sequence may have left behind: finite, beyond the last token.
+  void FillTail(uint32_t num_tokens) {
+    for (uint32_t t = num_tokens; t < num_blocks_ * kBlockTokens; ++t) {
+      const std::vector<float> big(layout_.head_dim, 65504.0f);
+      std::byte* block = blocks_[t / kBlockTokens];
+      kScalar().store_k[static_cast<size_t>(layout_.k_dtype)](
+          big.data(), layout_.head_dim, t % kBlockTokens, block + layout_.k_offset(0, 0));
+      kScalar().store_v[static_cast<size_t>(layout_.v_dtype)](
+          big.data(), layout_.head_dim, t % kBlockTokens, block + layout_.v_offset(0, 0));
+    }
+  }
+
+ private:
+  static const AttentionKernels& kScalar() { return *Isas()[0].attention; }
+
+  KvLayout layout_;
+  uint32_t num_blocks_;
+  std::vector<std::byte> memory_;
+  std::vector<std::byte*> blocks_;
+  std::vector<float> k_, v_;
+};
+
+std::vector<float> AttendReference(const Cache& cache, const float* q, uint32_t position,
+                                   uint32_t window) {
+  const uint32_t dim = cache.layout().head_dim;
+  const uint32_t first = window != 0 && position >= window ? position - window + 1 : 0;
+  float total_max = 0, total = 0;
+  std::vector<float> out(dim);
+  bool started = false;
+  for (uint32_t begin = 0; begin <= position; begin += kChunkTokens) {
+    const uint32_t from = std::max(begin, first), to = std::min(begin + kChunkTokens, position + 1);
+    if (from >= to) continue;
+    std::vector<float> score(kChunkTokens);
+    float max = -INFINITY, lanes[16] = {};
+    std::vector<float> sum(dim);
+    for (uint32_t t = from; t < to; ++t) {
+      float acc = 0;
+      for (uint32_t d = 0; d < dim; ++d) acc = std::fma(cache.k(t)[d], q[d], acc);
+      score[t - begin] = acc;
+      max = std::max(max, acc);
+    }
+    for (uint32_t t = from; t < to; ++t) {
+      const float weight = Exp2(score[t - begin] - max);
+      lanes[t % 16] += weight;
+      for (uint32_t d = 0; d < dim; ++d) sum[d] = std::fma(weight, cache.v(t)[d], sum[d]);
+    }
+    for (int width = 8; width > 0; width /= 2) {
+      for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+    }
+    if (!started) {
+      total_max = max, total = lanes[0], out = sum, started = true;
+      continue;
+    }
+    const float new_max = std::max(total_max, max);
+    const float keep = Exp2(total_max - new_max), take = Exp2(max - new_max);
+    total = std::fma(total, keep, lanes[0] * take);
+    for (uint32_t d = 0; d < dim; ++d) out[d] = std::fma(out[d], keep, sum[d] * take);
+    total_max = new_max;
+  }
+  const float scale = 1.0f / total;
+  for (float& x : out) x *= scale;
+  return out;
+}
+
+// Queries at consecutive positions from `first_position`, `num_queries` of them in one tile.
+void AttendTile(const Isa& isa, const Cache& cache, const Case& c, const float* queries,
+                uint32_t first_position, uint32_t num_queries, float* out) {
+  const uint32_t v_dim = cache.layout().v_dim();
+  const size_t stride = PartialFloats(v_dim);
+  std::vector<float> state(num_queries * stride), partials(state.size());
+  std::vector<bool> started(num_queries);
+  const uint32_t end = first_position + num_queries;
+  for (uint32_t chunk = 0; chunk * kChunkTokens < end; ++chunk) {
+    std::vector<VisibleRange> visible;
+    for (uint32_t i = 0; i < num_queries; ++i) {
+      visible.push_back(VisibleInChunk(first_position + i, c.window, chunk));
+    }
+    const uint32_t last = std::min(end - chunk * kChunkTokens, kChunkTokens);
+    AttendChunk(*isa.attention, c.k_dtype, c.v_dtype,
+                {.queries = queries,
+                 .num_queries = num_queries,
+                 .head_dim = c.head_dim,
+                 .v_dim = v_dim,
+                 .blocks = cache.blocks() + chunk * kChunkBlocks,
+                 .num_blocks = (last + kBlockTokens - 1) / kBlockTokens,
+                 .k_offset = cache.layout().k_offset(0, 0),
+                 .v_offset = cache.layout().v_offset(0, 0),
+                 .visible = visible.data(),
+                 .partials = partials.data()});
+    for (uint32_t i = 0; i < num_queries; ++i) {
+      if (visible[i].empty()) continue;
+      if (started[i]) {
+        isa.attention->merge(&state[i * stride], &partials[i * stride], v_dim);
+      } else {
+        std::copy_n(&partials[i * stride], stride, &state[i * stride]);
+        started[i] = true;
+      }
+    }
+  }
+  for (uint32_t i = 0; i < num_queries; ++i) {
+    isa.attention->finish(&state[i * stride], c.head_dim, out + size_t{i} * c.head_dim);
+  }
+}
+
+void CheckCase(const Case& c) {
+  SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " dtypes " << int(c.k_dtype)
+                                  << "/" << int(c.v_dtype) << " tokens " << c.num_tokens
+                                  << " window " << c.window << " scale " << c.query_scale);
+  std::mt19937_64 random(c.head_dim * 31 + c.num_tokens);
+  std::normal_distribution<float> normal;
+  std::vector<float> queries(size_t{c.num_tokens} * c.head_dim);
+  for (float& q : queries) q = normal(random) * c.query_scale;
+  std::vector<float> expected;
+  std::vector<std::byte> scalar_memory;
+  for (const Isa& isa : Isas()) {
+    if (!isa.supported()) continue;
+    Cache cache(isa, c, /*seed=*/11);
+    if (scalar_memory.empty()) {
+      scalar_memory = cache.memory();
+      for (uint32_t p = 0; p < c.num_tokens; ++p) {
+        const auto row = AttendReference(cache, &queries[size_t{p} * c.head_dim], p, c.window);
+        expected.insert(expected.end(), row.begin(), row.end());
+      }
+    }
+    ASSERT_TRUE(cache.memory() == scalar_memory) << isa.name << ": stored bytes differ";
+    for (const bool garbage : {false, true}) {
+      if (garbage) cache.FillTail(c.num_tokens);
+      for (const uint32_t tile : {1u, 3u, 7u, 24u, 32u}) {
+        std::vector<float> out(expected.size(), NAN);
+        for (uint32_t first = 0; first < c.num_tokens; first += tile) {
+          const size_t at = size_t{first} * c.head_dim;
+          AttendTile(isa, cache, c, &queries[at], first, std::min(tile, c.num_tokens - first),
+                     &out[at]);
+        }
+        ASSERT_EQ(std::memcmp(out.data(), expected.data(), out.size() * 4), 0)
+            << isa.name << " tile " << tile << " garbage " << garbage;
+      }
+    }
+  }
+}
+
+TEST(Attention, EveryIsaAndDtypeEqualsTheReferenceBitForBit) {
+  for (const KvDtypeTraits& k : KvDtypes()) {
+    for (const KvDtypeTraits& v : KvDtypes()) CheckCase({64, k.dtype, v.dtype, 150, 0, 0.2f});
+  }
+}
+
+TEST(Attention, AnyHeadSizeLengthAndWindow) {
+  for (const uint32_t head_dim : {4u, 20u, 40u, 96u, 128u}) {
+    CheckCase({head_dim, KvDtype::kF16, KvDtype::kF16, 133, 0, 0.3f});
+  }
+  for (const uint32_t window : {1u, 16u, 100u, 128u, 200u}) {
+    CheckCase({32, KvDtype::kF16, KvDtype::kBf16, 300, window, 0.3f});
+  }
+  // Large scores reach the cut-off of the exponential, and rescale whole chunks to zero.
+  CheckCase({64, KvDtype::kF16, KvDtype::kF16, 400, 0, 30.0f});
+}
+
+TEST(Attention, VisibleRanges) {
+  const auto same = [](VisibleRange a, VisibleRange b) {
+    return a.first == b.first && a.end == b.end;
+  };
+  EXPECT_TRUE(same(VisibleInChunk(0, 0, 0), {0, 1}));
+  EXPECT_TRUE(same(VisibleInChunk(127, 0, 0), {0, 128}));
+  EXPECT_TRUE(same(VisibleInChunk(130, 0, 0), {0, 128}));
+  EXPECT_TRUE(same(VisibleInChunk(130, 0, 1), {0, 3}));
+  EXPECT_TRUE(VisibleInChunk(127, 0, 1).empty());
+  EXPECT_TRUE(same(VisibleInChunk(130, 4, 0), {127, 128}));
+  EXPECT_TRUE(same(VisibleInChunk(130, 3, 1), {0, 3}));
+  EXPECT_TRUE(VisibleInChunk(130, 3, 0).empty());
+}
+
+TEST(Attention, StoresRefuseWhatIsNotFinite) {
+  for (const Isa& isa : Isas()) {
+    if (!isa.supported()) continue;
+    for (size_t dtype = 0; dtype < kNumKvDtypes; ++dtype) {
+      std::vector<std::byte> plane(64 * 16 * 4);
+      std::vector<float> row(20, 1.0f);
+      EXPECT_TRUE(isa.attention->store_k[dtype](row.data(), 20, 3, plane.data()));
+      row[19] = NAN;
+      EXPECT_FALSE(isa.attention->store_k[dtype](row.data(), 20, 3, plane.data()));
+      row[19] = -INFINITY;
+      EXPECT_FALSE(isa.attention->store_v[dtype](row.data(), 20, 3, plane.data()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvern::compute

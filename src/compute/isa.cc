@@ -1,0 +1,79 @@
+#include "compute/isa.h"
+
+namespace kvern::compute {
+
+namespace scalar {
+extern const LinearKernels kLinear;
+extern const AttentionKernels kAttention;
+}  // namespace scalar
+namespace avx2 {
+extern const LinearKernels kLinear;
+extern const AttentionKernels kAttention;
+}  // namespace avx2
+namespace avx512 {
+extern const LinearKernels kLinear;
+extern const AttentionKernels kAttention;
+}  // namespace avx512
+
+namespace {
+
+bool Always() { return true; }
+
+bool HasAvx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+bool HasAvx512() {
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+
+constexpr Isa kIsas[] = {
+    {.name = "scalar",
+     .supported = Always,
+     .rows = &kScalarRows,
+     .linear = &scalar::kLinear,
+     .attention = &scalar::kAttention},
+    {.name = "avx2",
+     .supported = HasAvx2,
+     .rows = &kAvx2Rows,
+     .linear = &avx2::kLinear,
+     .attention = &avx2::kAttention},
+    {.name = "avx512",
+     .supported = HasAvx512,
+     .rows = &kAvx512Rows,
+     .linear = &avx512::kLinear,
+     .attention = &avx512::kAttention},
+};
+
+std::string SupportedNames() {
+  std::string names = "auto";
+  for (const Isa& isa : kIsas) {
+    if (isa.supported()) names.append(", ").append(isa.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::span<const Isa> Isas() { return kIsas; }
+
+Result<const Isa*> SelectIsa(std::string_view name) {
+  const Isa* best = nullptr;
+  for (const Isa& isa : kIsas) {
+    const bool supported = isa.supported();
+    if (isa.name == name && !supported) {
+      return Errorf(ErrorCode::kUnsupported, "this CPU lacks {}: use one of {}", name,
+                    SupportedNames());
+    }
+    if (isa.name == name) return &isa;
+    if (supported) best = &isa;
+  }
+  if (name == "auto") return best;
+  return Errorf(ErrorCode::kInvalidArgument, "unknown instruction set '{}': use one of {}", name,
+                SupportedNames());
+}
+
+}  // namespace kvern::compute

@@ -1,0 +1,3 @@
+#include "compute/isa/avx2/vec.h"
+
+#include "compute/isa/attention-inl.h"

@@ -1,0 +1,3 @@
+#include "compute/isa/scalar/vec.h"
+
+#include "compute/isa/attention-inl.h"
