@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
 namespace kvern::compute {
 
@@ -49,12 +48,9 @@ struct RowKernels {
   RowFunction gelu_tanh;  // NaN at -inf
 };
 
+// The scalar table defines the results. isa.h says which ones this CPU runs.
 extern const RowKernels kScalarRows;
 extern const RowKernels kAvx2Rows;
 extern const RowKernels kAvx512Rows;
-
-// The tables that this CPU can run, slowest first. Never empty: the scalar one, which defines the
-// results, comes first.
-std::span<const RowKernels* const> SupportedRows();
 
 }  // namespace kvern::compute

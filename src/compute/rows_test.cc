@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "compute/isa.h"
 
 namespace kvern::compute {
 namespace {
@@ -22,6 +23,14 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kGuard = 12345.0f;
 constexpr size_t kMaxLength = 32;
 constexpr size_t kMaxOffset = 16;
+
+std::vector<const RowKernels*> SupportedRows() {
+  std::vector<const RowKernels*> tables;
+  for (const Isa& isa : Isas()) {
+    if (isa.supported()) tables.push_back(isa.rows);
+  }
+  return tables;
+}
 
 std::vector<float> RandomRow(SplitMix64& random, size_t n, double width = 4) {
   std::vector<float> x(n);
