@@ -299,12 +299,17 @@ def check_tested(tree):
     """Each header in src/ that has a .cc is used by some test, if only through what the test uses."""
     queue = [include.path for path, text in tree.files.items() if is_test(path)
              for include in cpp_scan.includes(text)]
+    implements = {}  # header → .cc files that have no header of their own, such as rows of a table
+    for path, text in tree.sources():
+        if path.endswith('.cc') and not is_test(path) and path[:-3] + '.h' not in tree.files:
+            for include in cpp_scan.includes(text):
+                implements.setdefault(include.path, []).append(path)
     reached = set()
     while queue:
         header = queue.pop()
         if header not in reached:
             reached.add(header)
-            for path in (f'src/{header}', f'src/{header[:-2]}.cc'):
+            for path in (f'src/{header}', f'src/{header[:-2]}.cc', *implements.get(header, [])):
                 queue += [include.path for include in cpp_scan.includes(tree.files.get(path, ''))]
     for path, text in tree.sources():
         if (path.endswith('.h') and not is_test(path) and path[:-2] + '.cc' in tree.files
