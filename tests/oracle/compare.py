@@ -3,13 +3,13 @@
     compare.py MODEL GOLDEN --logits FILE [--tokens 1,2,3] [--kv f16]
     compare.py MODEL GOLDEN --kvern PROGRAM [--tokens 1,2,3] [--kv f16]
 
-FILE holds raw little-endian f32 logits [tokens][vocab], as `kvern score --logits-out` writes them;
-with --kvern the comparison runs that command itself. The tokens are the golden's unless given; the
-golden rows are compared only for its own. --kv names the KV type that Kvern ran with.
+FILE holds raw little-endian f32 logits [tokens][vocab], as `kvern score --logits-out` writes
+them; with --kvern the comparison runs that command itself. The tokens are the golden's unless
+given; the golden rows are compared only for its own. --kv names the KV type that Kvern ran with.
 
-Kvern passes when it is about as close to the float64 oracle as llama.cpp is with that KV type, which
-the golden records: both round activations to 8 bits for quantised weights, so neither can be exact.
-Exits 1 when it is further off, 2 when there is nothing to compare.
+Kvern passes when it is about as close to the float64 oracle as llama.cpp is with that KV type,
+which the golden records: both round activations to 8 bits for quantised weights, so neither can be
+exact. Exits 1 when it is further off, 2 when there is nothing to compare.
 """
 
 import argparse
@@ -21,14 +21,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import one_thread  # noqa: F401, before numpy
 import numpy as np
 
 import forward
 import metrics
 
 # Kvern may be this many times as far from the oracle as llama.cpp is, plus a floor for float32
-# arithmetic in another order. Measured between llama.cpp's own variants, the mean KL of a tiny model
-# moves by up to a fifth, the RMS difference by a twentieth.
+# arithmetic in another order. Measured between llama.cpp's own variants, the mean KL of a tiny
+# model moves by up to a fifth, the RMS difference by a twentieth.
 KL_FACTOR, KL_FLOOR = 1.5, 1e-8
 RMS_FACTOR, RMS_FLOOR = 1.25, 1e-4
 # Two engines on either side of the oracle are up to the sum of both distances apart, and three rows
@@ -40,8 +41,11 @@ def load_golden(path, model_path):
     golden = json.loads(Path(path).read_text())
     if hashlib.sha256(Path(model_path).read_bytes()).hexdigest() != golden["sha256"]:
         raise ValueError(f"{model_path}: not the model that {path} was made from; make both again")
-    rows = [np.frombuffer(base64.b64decode(row), "<f4") for row in golden["logits"]]
-    return {**golden, "tokens": [int(token) for token in golden["tokens"].split()], "logits": np.stack(rows)}
+    golden["tokens"] = [int(token) for token in golden["tokens"].split()]
+    golden["logits"] = np.stack(
+        [np.frombuffer(base64.b64decode(row), "<f4") for row in golden["logits"]]
+    )
+    return golden
 
 
 def run_kvern(program, model_path, tokens, kv):
@@ -49,7 +53,8 @@ def run_kvern(program, model_path, tokens, kv):
     with tempfile.TemporaryDirectory() as folder:
         ids, out = Path(folder) / "ids.txt", Path(folder) / "logits.f32"
         ids.write_text(" ".join(map(str, tokens)) + "\n")
-        command = [program, "score", "-m", model_path, "--ids", ids, "--logits-out", out, "-ctk", kv, "-ctv", kv]
+        command = [program, "score", "-m", model_path, "--ids", ids, "--logits-out", out]
+        command += ["-ctk", kv, "-ctv", kv]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise ValueError(f"{program} score failed: {done.stderr.strip()}")
@@ -66,24 +71,32 @@ def check(logits, tokens, model_path, golden, kv):
         return ["logits are not all finite"]
 
     ours, theirs = metrics.distance(oracle, logits), golden["distance"][kv]
-    limits = {"mean_kl": KL_FACTOR * theirs["mean_kl"] + KL_FLOOR, "rms": RMS_FACTOR * theirs["rms"] + RMS_FLOOR}
-    print(f"{golden['model']} kv {kv}: {metrics.describe(ours)} (llama.cpp: {metrics.describe(theirs)})")
-    wrong = [f"{name} {ours[name]:.3g} from the oracle exceeds {limit:.3g}"
-             for name, limit in limits.items() if ours[name] > limit]
+    limits = {
+        "mean_kl": KL_FACTOR * theirs["mean_kl"] + KL_FLOOR,
+        "rms": RMS_FACTOR * theirs["rms"] + RMS_FLOOR,
+    }
+    print(f"{golden['model']} kv {kv}: {metrics.describe(ours)}")
+    print(f"  llama.cpp: {metrics.describe(theirs)}")
+    wrong = [
+        f"{name} {ours[name]:.3g} from the oracle exceeds {limit:.3g}"
+        for name, limit in limits.items()
+        if ours[name] > limit
+    ]
 
     if tokens == golden["tokens"]:
         at = golden["positions"]
-        apart = metrics.rms(logits[at] - golden["logits"])
+        difference = logits[at] - golden["logits"]
+        apart = metrics.rms(difference)
         scale = max(theirs["rms"], metrics.rms(golden["logits"] - oracle[at]))
         limit = GOLDEN_FACTOR * scale + RMS_FLOOR
-        print(f"  golden rows: rms {apart:.2e} max {np.abs(logits[at] - golden['logits']).max():.2e}")
+        print(f"  golden rows: rms {apart:.2e} max {np.abs(difference).max():.2e}")
         if apart > limit:
             wrong.append(f"rms {apart:.3g} from llama.cpp's golden logits exceeds {limit:.3g}")
     return wrong
 
 
 def main():
-    parser = argparse.ArgumentParser(description="compares Kvern's logits with the numpy oracle and llama.cpp's")
+    parser = argparse.ArgumentParser(description="compares Kvern's logits with the oracles'")
     parser.add_argument("model")
     parser.add_argument("golden")
     source = parser.add_mutually_exclusive_group(required=True)
@@ -94,7 +107,9 @@ def main():
     args = parser.parse_args()
     try:
         golden = load_golden(args.golden, args.model)
-        tokens = [int(token) for token in args.tokens.split(",")] if args.tokens else golden["tokens"]
+        tokens = (
+            [int(token) for token in args.tokens.split(",")] if args.tokens else golden["tokens"]
+        )
         if args.kvern:
             logits = run_kvern(args.kvern, args.model, tokens, args.kv)
         else:

@@ -3,10 +3,10 @@
     forward.py MODEL --tokens 1,2,3 --out logits.npy [--dtype f32|f64]
 
 Reads the architectures llama, qwen2 and qwen3. It shares nothing with the engine: weights are
-dequantised by the gguf package, activations and matrix products are of `dtype` (numpy's BLAS), and
-K and V are never rounded. Whatever the dtype, RoPE angles, the sums of RMSNorm and of softmax, and the
-reciprocals made from them are float64. `f64` keeps everything in float64 and is the better reference
-where the model is small.
+dequantised by the gguf package, activations and matrix products are of `dtype` (numpy's BLAS),
+and K and V are never rounded. Whatever the dtype, RoPE angles, the sums of RMSNorm and softmax,
+and the reciprocals made from them are float64. With f64 everything is, which makes the better
+reference where the model is small.
 """
 
 import argparse
@@ -25,7 +25,8 @@ class Config:
     def __init__(self, reader):
         self.arch = reader.get_field("general.architecture").contents()
         if self.arch not in ARCHITECTURES:
-            raise ValueError(f"general.architecture: {self.arch} is none of {', '.join(ARCHITECTURES)}")
+            known = ", ".join(ARCHITECTURES)
+            raise ValueError(f"general.architecture: {self.arch} is none of {known}")
 
         def get(key, default=None):
             value = reader.get_field(f"{self.arch}.{key}")
@@ -45,6 +46,8 @@ class Config:
         if scaling not in ("none", "linear"):
             raise ValueError(f"{self.arch}.rope.scaling.type: {scaling} is neither none nor linear")
         self.rope_scale = get("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0
+        bos = reader.get_field("tokenizer.ggml.bos_token_id")
+        self.bos = None if bos is None else bos.contents()
 
 
 class Model:
@@ -78,12 +81,14 @@ class Model:
 
     def rms_norm(self, x, name):
         mean = np.square(x, dtype=np.float64).mean(-1, keepdims=True)
-        return x * (1.0 / np.sqrt(mean + self.config.eps)).astype(self.dtype) * self.weight(name + ".weight")
+        scale = (1.0 / np.sqrt(mean + self.config.eps)).astype(self.dtype)
+        return x * scale * self.weight(name + ".weight")
 
     def rope_tables(self, count):
         """cos and sin, each [count, 1, rope_dims / 2], of positions 0 … count - 1."""
         half = self.config.rope_dims // 2
-        frequency = np.float64(self.config.rope_base) ** (-np.arange(half) / half) / self.config.rope_scale
+        frequency = np.float64(self.config.rope_base) ** (-np.arange(half) / half)
+        frequency /= self.config.rope_scale
         factors = self.weight("rope_freqs.weight")
         if factors is not None:
             frequency = frequency / factors.astype(np.float64)
@@ -96,7 +101,7 @@ class Model:
         if ARCHITECTURES[self.config.arch] == "interleaved":
             first, second = np.s_[..., 0:dims:2], np.s_[..., 1:dims:2]
         else:
-            first, second = np.s_[..., 0:dims // 2], np.s_[..., dims // 2:dims]
+            first, second = np.s_[..., 0 : dims // 2], np.s_[..., dims // 2 : dims]
         out = x.copy()
         out[first] = x[first] * cos - x[second] * sin
         out[second] = x[first] * sin + x[second] * cos
@@ -114,10 +119,10 @@ class Model:
 
         group = config.heads // config.kv_heads
         out = np.empty_like(q)
-        hidden = np.triu(np.ones((tokens, tokens), bool), 1)
+        future = np.triu(np.ones((tokens, tokens), bool), 1)
         for head in range(config.heads):
             scores = q[:, head] @ k[:, head // group].T * self.dtype(config.head_dim**-0.5)
-            scores[hidden] = -np.inf
+            scores[future] = -np.inf
             scores -= scores.max(-1, keepdims=True)
             np.exp(scores, out=scores)
             total = scores.sum(-1, keepdims=True, dtype=np.float64)
@@ -131,7 +136,7 @@ class Model:
         return self.linear(gate * self.linear(x, prefix + "ffn_up"), prefix + "ffn_down")
 
     def logits(self, tokens, first=0):
-        """Logits [len(tokens) - first, vocab] of positions first … of one sequence starting at 0."""
+        """Logits [len(tokens) - first, vocab] of positions `first` and on of one sequence."""
         x = self.weight("token_embd.weight")[np.asarray(tokens)]
         tables = self.rope_tables(len(x))
         for layer in range(self.config.layers):

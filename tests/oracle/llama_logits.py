@@ -24,14 +24,16 @@ class LlamaLogits:
         self.bin = root / "lb" / "bin"
         self.source_root = root / "src"
         headers = self.source_root / "vendor" / "llama.cpp"
-        if not (self.bin / "libllama.so").exists() or not (headers / "include" / "llama.h").exists():
-            raise FileNotFoundError(f"{root}: no llama.cpp build here (lb/bin/libllama.so, src/vendor/llama.cpp)")
+        for needed in (self.bin / "libllama.so", headers / "include" / "llama.h"):
+            if not needed.exists():
+                raise FileNotFoundError(f"{needed}: missing; {root} must hold a llama.cpp build")
         self.program = self.bin / "kvern-llama-logits"
         if not self.program.exists() or self.program.stat().st_mtime < SOURCE.stat().st_mtime:
-            subprocess.run(
-                ["g++", "-std=c++17", "-O2", f"-I{headers / 'include'}", f"-I{headers / 'ggml' / 'include'}",
-                 str(SOURCE), "-o", str(self.program), f"-L{self.bin}", f"-Wl,-rpath,{self.bin}",
-                 "-lllama", "-lggml", "-lggml-base"], check=True)
+            command = ["g++", "-std=c++17", "-O2", SOURCE, "-o", self.program]
+            command += [f"-I{headers / 'include'}", f"-I{headers / 'ggml' / 'include'}"]
+            command += [f"-L{self.bin}", f"-Wl,-rpath,{self.bin}"]
+            command += ["-lllama", "-lggml", "-lggml-base"]
+            subprocess.run(command, check=True)
 
     @property
     def version(self):
@@ -44,15 +46,16 @@ class LlamaLogits:
         """Float32 logits [rows, vocab] of positions `first` … of each sequence, in order."""
         with tempfile.TemporaryDirectory() as folder:
             ids, out = Path(folder) / "ids.txt", Path(folder) / "logits.f32"
-            ids.write_text("".join(" ".join(map(str, sequence)) + "\n" for sequence in sequences))
-            subprocess.run([self.program, model, ids, out, str(first), kv, flash, str(threads)], check=True)
+            lines = (" ".join(map(str, sequence)) + "\n" for sequence in sequences)
+            ids.write_text("".join(lines))
+            settings = [str(first), kv, flash, str(threads)]
+            subprocess.run([self.program, model, ids, out, *settings], check=True)
             return np.fromfile(out, np.float32).reshape(-1, vocab)
 
     def tokenize(self, model, text_file):
-        """Token ids of a text file as llama.cpp's own tools tokenise it: BOS where the model adds one,
-        special tokens in the text not parsed."""
-        listing = subprocess.run(
-            [self.bin / "llama-tokenize", "-m", model, "-f", text_file, "--ids", "--log-disable"],
-            check=True, capture_output=True, text=True).stdout
+        """Token ids of a text file as llama.cpp's own tools tokenise it: BOS where the model adds
+        one, special tokens in the text not parsed."""
+        command = [self.bin / "llama-tokenize", "-m", model, "-f", text_file, "--ids"]
+        listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         start, end = listing.rindex("["), listing.rindex("]")
-        return [int(token) for token in listing[start + 1:end].split(",")]
+        return [int(token) for token in listing[start + 1 : end].split(",")]

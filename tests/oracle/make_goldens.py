@@ -1,16 +1,16 @@
-"""Makes tests/goldens: llama.cpp's logits of the tiny models, and its distance from the numpy oracle.
+"""Makes tests/goldens: llama.cpp's logits of the tiny models, and its distance from the oracle.
 
     make_goldens.py PEERS_DIR MODELS_DIR [OUTDIR]
 
-MODELS_DIR is what make_models.py wrote; PEERS_DIR is a llama.cpp build (see llama_logits.py). One JSON
-file per model:
+MODELS_DIR is what make_models.py wrote; PEERS_DIR is a llama.cpp build (see llama_logits.py). One
+JSON file per model:
 
     sha256     of the model file, so that a golden never meets another model
     tokens     the fixed ids that were run as one sequence, separated by spaces
     positions  whose logits are kept
     logits     for each of them, base64 of little-endian f32 [vocab]; f32 KV, no flash attention
-    distance   of llama.cpp from the float64 oracle over all positions, for each KV type: the yardstick
-               for Kvern, because llama.cpp rounds activations too
+    distance   of llama.cpp from the float64 oracle over all positions, for each KV type: the
+               yardstick for Kvern, because llama.cpp rounds activations too
 """
 
 import base64
@@ -19,6 +19,7 @@ import json
 import sys
 from pathlib import Path
 
+import one_thread  # noqa: F401, before numpy
 import numpy as np
 
 import forward
@@ -60,8 +61,8 @@ def main(argv):
     for spec in SPECS:
         golden = make_golden(llama, spec, Path(argv[1]) / f"{spec.name}.gguf")
         (out / f"{spec.name}.json").write_text(json.dumps(golden, indent=2) + "\n")
-        distances = "  ".join(f"{kv}: {metrics.describe(d)}" for kv, d in golden["distance"].items())
-        print(f"{spec.name:24} {distances}", flush=True)
+        for kv, figures in golden["distance"].items():
+            print(f"{spec.name:24} kv {kv:4}: {metrics.describe(figures)}", flush=True)
 
 
 if __name__ == "__main__":

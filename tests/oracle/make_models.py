@@ -3,14 +3,14 @@
     make_models.py OUTDIR [NAME...]
 
 Every byte is a pure function of this file: weights come from a SHAKE-256 stream keyed by model and
-tensor name, so each run, on any machine, writes the same files. Each model is a few layers deep, has a
-byte-level BPE tokenizer and a chat template, and works with the whole command line. Between them the
-models cover the architectures, head layouts, RoPE variants and weight types that Kvern reads, with
-sizes that need padding: head sizes 20 and 40, vocabularies that are no multiple of 16, a group ratio
-of 7, and feed-forward widths that are no multiple of 32 where the weight type allows it.
+tensor name, so each run, on any machine, writes the same files. Each model is a few layers deep, has
+a byte-level BPE tokenizer and a chat template, and works with the whole command line. Between them
+the models cover the architectures, head layouts, RoPE variants and weight types that Kvern reads,
+with sizes that need padding: head sizes 20 and 40, vocabularies that are no multiple of 16, a group
+ratio of 7, and feed-forward widths that are no multiple of 32 where the weight type allows it.
 
-K-quants have no quantiser in the gguf package: their blocks are random bits under f16 scales chosen to
-give the wanted spread, which also exercises every bit of the format.
+K-quants have no quantiser in the gguf package: their blocks are random bits under f16 scales chosen
+to give the wanted spread, which also exercises every bit of the format.
 """
 
 import hashlib
@@ -21,17 +21,20 @@ from pathlib import Path
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
+from gguf import TokenType as Kind
 
 LOGIT_STD = 3.0  # wanted spread of the logits
-EMBEDDING_STD = 0.25  # small beside the layers' outputs, so that a tied head does not echo its input
+EMBEDDING_STD = (
+    0.25  # small beside the layers' outputs, so that a tied head does not echo its input
+)
 CONTEXT_LENGTH = 2048
 LLAMA3_FACTORS = [1, 1, 1, 1, 1, 1.25, 1.5, 2, 3, 4, 6, 8, 8, 8, 8, 8]
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One model. `types` names the weight type of a tensor kind ("attn_v", "token_embd", ...); the rest
-    have `weights`. `heads` is (query heads, KV heads)."""
+    """One model. `types` names the weight type of a tensor kind ("attn_v", "token_embd", ...); the
+    rest have `weights`. `heads` is (query heads, KV heads)."""
 
     name: str
     arch: str
@@ -52,52 +55,62 @@ class Spec:
     types: dict = field(default_factory=dict)
 
 
-K_MIX = {"token_embd": Type.Q6_K, "attn_v": Type.Q6_K, "ffn_down": Type.Q5_K, "attn_output": Type.Q5_K}
+K_MIX = {
+    "token_embd": Type.Q6_K,
+    "attn_v": Type.Q6_K,
+    "attn_output": Type.Q5_K,
+    "ffn_down": Type.Q5_K,
+}
 
+# fmt: off
 SPECS = [
     # Llama: every head layout, RoPE variant and weight type.
     Spec("tiny-llama-mha-f32", "llama", Type.F32, 64, (4, 4), 16, 150, 289, pre="gpt-2"),
-    Spec("tiny-llama-gqa7-f16", "llama", Type.F16, 140, (7, 1), 20, 172, 289, tied=True,
-         eps=1e-3),
+    Spec("tiny-llama-gqa7-f16", "llama", Type.F16, 140, (7, 1), 20, 172, 289, tied=True, eps=1e-3),
     Spec("tiny-llama-mqa-bf16", "llama", Type.BF16, 160, (4, 1), 40, 200, 301),
     Spec("tiny-llama-gqa-q4_1", "llama", Type.Q4_1, 192, (6, 2), 32, 512, 304, layers=4, tied=True,
-         rope_base=100000.0, types={"token_embd": Type.Q8_0}),
+         rope_base=1e5, types={"token_embd": Type.Q8_0}),
     Spec("tiny-llama-gqa-q5_0", "llama", Type.Q5_0, 128, (8, 2), 16, 352, 295, tied=True),
     Spec("tiny-llama-linear-q5_1", "llama", Type.Q5_1, 128, (4, 4), 32, 288, 293, rope_linear=2.0),
-    Spec("tiny-llama3-gqa-q8_0", "llama", Type.Q8_0, 128, (4, 2), 32, 320, 299, rope_base=500000.0,
+    Spec("tiny-llama3-gqa-q8_0", "llama", Type.Q8_0, 128, (4, 2), 32, 320, 299, rope_base=5e5,
          rope_factors=True, pre="llama-bpe", add_bos=True),
-    Spec("tiny-llama3-tied-f32", "llama", Type.F32, 96, (3, 1), 32, 172, 299, rope_base=500000.0,
+    Spec("tiny-llama3-tied-f32", "llama", Type.F32, 96, (3, 1), 32, 172, 299, rope_base=5e5,
          rope_factors=True, tied=True, pre="llama-bpe", add_bos=True),
     Spec("tiny-mistral-gqa-q4_0", "llama", Type.Q4_0, 160, (8, 2), 32, 416, 291, eps=1e-2,
-         rope_base=1000000.0),
-    Spec("tiny-llama-gqa-k_mix", "llama", Type.Q4_K, 256, (8, 4), 32, 512, 290, tied=True, types=K_MIX),
+         rope_base=1e6),
+    Spec("tiny-llama-gqa-k_mix", "llama", Type.Q4_K, 256, (8, 4), 32, 512, 290, tied=True,
+         types=K_MIX),
     # Qwen2: biases on Q, K and V; NeoX RoPE.
     Spec("tiny-qwen2-gqa7-q8_0", "qwen2", Type.Q8_0, 224, (14, 2), 16, 320, 300, tied=True,
-         rope_base=1000000.0, pre="qwen2"),
+         rope_base=1e6, pre="qwen2"),
     Spec("tiny-qwen2-mha-f32", "qwen2", Type.F32, 80, (4, 4), 20, 100, 297, eps=1e-6,
-         rope_base=1000000.0, pre="qwen2"),
-    Spec("tiny-qwen2-gqa-q4_1", "qwen2", Type.Q4_1, 128, (4, 2), 32, 384, 302, rope_base=1000000.0,
+         rope_base=1e6, pre="qwen2"),
+    Spec("tiny-qwen2-gqa-q4_1", "qwen2", Type.Q4_1, 128, (4, 2), 32, 384, 302, rope_base=1e6,
          pre="qwen2"),
     # Qwen3: normalised Q and K; a head size that is not hidden / heads.
     Spec("tiny-qwen3-gqa-f32", "qwen3", Type.F32, 96, (4, 2), 40, 150, 297, tied=True, eps=1e-3,
-         rope_base=1000000.0, pre="qwen2"),
-    Spec("tiny-qwen3-gqa-bf16", "qwen3", Type.BF16, 96, (6, 2), 32, 180, 305, rope_base=1000000.0,
+         rope_base=1e6, pre="qwen2"),
+    Spec("tiny-qwen3-gqa-bf16", "qwen3", Type.BF16, 96, (6, 2), 32, 180, 305, rope_base=1e6,
          pre="qwen2"),
     Spec("tiny-qwen3-gqa-q4_0", "qwen3", Type.Q4_0, 128, (4, 1), 64, 320, 301, tied=True,
-         rope_base=1000000.0, pre="qwen2"),
+         rope_base=1e6, pre="qwen2"),
 ]
+# fmt: on
 
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-MERGES = ["Ġ t", "Ġ a", "h e", "i n", "r e", "o n", "Ġt he", "e r", "Ġ s", "a t", "Ġ w", "Ġ o", "e n", "Ġ c",
-          "i s", "o r", "Ġ f", "n d", "Ġa nd", "e s", "in g", "o u", "Ġ m", "Ġ p", "e d", "Ġo f", "Ġ in",
-          "Ġt o", "l l", "Ċ Ċ"]
+MERGES = (
+    "Ġ t,Ġ a,h e,i n,r e,o n,Ġt he,e r,Ġ s,a t,Ġ w,Ġ o,e n,Ġ c,i s,o r,Ġ f,n d,Ġa nd,e s,in g,o u,"
+    "Ġ m,Ġ p,e d,Ġo f,Ġ in,Ġt o,l l,Ċ Ċ"
+).split(",")
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content']"
     " + '<|im_end|>' + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 
 
-# ---- random numbers ----------------------------------------------------------------------------------
+# ---- random numbers ----------------------------------------------------------------------------
+
 
 def random_bytes(key, count):
     return np.frombuffer(hashlib.shake_256(key.encode()).digest(count), np.uint8)
@@ -116,10 +129,10 @@ def normal(key, shape):
     return ((words.sum(1) - 131070).astype(np.float32) * np.float32(1 / 37837.2)).reshape(shape)
 
 
-# ---- tensors -----------------------------------------------------------------------------------------
+# ---- tensors -----------------------------------------------------------------------------------
 
-# Standard deviation of a K-quant weight per unit of its block scale, for uniformly random bits
-# (and for Q4_K and Q5_K a minimum scale of half the largest quant, which centres the weights on zero).
+# Standard deviation of a K-quant weight per unit of its block scale, for uniformly random bits (and
+# for Q4_K and Q5_K a minimum scale of half the largest quant, which centres the weights on zero).
 K_BLOCK_STD = {Type.Q4_K: 257.0, Type.Q5_K: 528.0, Type.Q6_K: 1366.0}
 
 
@@ -131,7 +144,7 @@ def random_k_blocks(key, shape, std, kind):
     scale = (uniform(key + "/scale", count) + np.float32(0.5)) * np.float32(std / K_BLOCK_STD[kind])
 
     def put(offset, values):
-        blocks[:, offset:offset + 2] = values.astype("<f2").view(np.uint8).reshape(count, 2)
+        blocks[:, offset : offset + 2] = values.astype("<f2").view(np.uint8).reshape(count, 2)
 
     if kind == Type.Q6_K:
         put(block_bytes - 2, scale)
@@ -168,7 +181,8 @@ class TensorWriter:
         self.writer.add_tensor(name + ".weight", values)
 
     def bias(self, name, size, std):
-        self.writer.add_tensor(name + ".bias", normal(f"{self.spec.name}/{name}.bias", (size,)) * np.float32(std))
+        values = normal(f"{self.spec.name}/{name}.bias", (size,)) * np.float32(std)
+        self.writer.add_tensor(name + ".bias", values)
 
 
 def add_layer(tensors, spec, layer):
@@ -180,7 +194,7 @@ def add_layer(tensors, spec, layer):
     tensors.matrix(prefix + "attn_v", kv_size, spec.hidden)
     if spec.arch == "qwen2":
         for name, size in (("attn_q", q_size), ("attn_k", kv_size), ("attn_v", kv_size)):
-            tensors.bias(prefix + name, size, 0.5)
+            tensors.bias(prefix + name, size, std=0.5)
     if spec.arch == "qwen3":
         tensors.norm(prefix + "attn_q_norm", spec.head_dim, gain=1.4)
         tensors.norm(prefix + "attn_k_norm", spec.head_dim, gain=1.4)
@@ -195,7 +209,9 @@ def add_tensors(writer, spec):
     tensors = TensorWriter(writer, spec)
     tensors.matrix("token_embd", spec.vocab, spec.hidden, std=EMBEDDING_STD)
     if spec.rope_factors:
-        writer.add_tensor("rope_freqs.weight", np.array(LLAMA3_FACTORS[:spec.head_dim // 2], np.float32))
+        writer.add_tensor(
+            "rope_freqs.weight", np.array(LLAMA3_FACTORS[: spec.head_dim // 2], np.float32)
+        )
     for layer in range(spec.layers):
         add_layer(tensors, spec, layer)
     if spec.tied:
@@ -205,7 +221,8 @@ def add_tensors(writer, spec):
         tensors.matrix("output", spec.vocab, spec.hidden, gain=LOGIT_STD)
 
 
-# ---- metadata ----------------------------------------------------------------------------------------
+# ---- metadata ----------------------------------------------------------------------------------
+
 
 def byte_tokens():
     """GPT-2's printable character for each of the 256 bytes, in byte order."""
@@ -214,13 +231,18 @@ def byte_tokens():
     return [chr(byte if byte in printable else next(spare)) for byte in range(256)]
 
 
+def merges(spec):
+    """As many as the vocabulary has room for."""
+    return MERGES[: spec.vocab - 256 - len(SPECIALS)]
+
+
 def vocabulary(spec):
-    """Tokens and their types; special tokens come first for Llama and last for Qwen, as in real models."""
-    text = byte_tokens() + [merge.replace(" ", "") for merge in MERGES[:spec.vocab - 256 - len(SPECIALS)]]
+    """Tokens and their types. As in real models, Llama has special tokens first, Qwen last."""
+    text = byte_tokens() + [merge.replace(" ", "") for merge in merges(spec)]
     tokens = text + SPECIALS if spec.arch.startswith("qwen") else SPECIALS + text
     unused = [f"<unused_{i}>" for i in range(spec.vocab - len(tokens))]
-    kinds = [gguf.TokenType.CONTROL if token in SPECIALS else gguf.TokenType.NORMAL for token in tokens]
-    return tokens + unused, kinds + [gguf.TokenType.UNUSED] * len(unused)
+    kinds = [Kind.CONTROL if token in SPECIALS else Kind.NORMAL for token in tokens]
+    return tokens + unused, kinds + [Kind.UNUSED] * len(unused)
 
 
 def add_metadata(writer, spec):
@@ -246,7 +268,7 @@ def add_metadata(writer, spec):
     writer.add_tokenizer_pre(spec.pre)
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
-    writer.add_token_merges(MERGES[:spec.vocab - 256 - len(SPECIALS)])
+    writer.add_token_merges(merges(spec))
     writer.add_bos_token_id(tokens.index("<|im_start|>"))
     writer.add_eos_token_id(tokens.index("<|im_end|>"))
     writer.add_pad_token_id(tokens.index("<|endoftext|>"))

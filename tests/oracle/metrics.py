@@ -1,4 +1,4 @@
-"""How far one set of logits is from another. Rows are positions; everything is computed in float64."""
+"""How far one set of logits is from another. Rows are positions; all is computed in float64."""
 
 import numpy as np
 
@@ -40,5 +40,7 @@ def distance(reference, logits):
 
 
 def describe(figures):
-    return (f"KL {figures['mean_kl']:.2e} rms {figures['rms']:.2e} max {figures['max_abs']:.2e}"
-            f" same top {100 * figures['same_top']:.1f} %")
+    return (
+        f"KL {figures['mean_kl']:.2e} rms {figures['rms']:.2e} max {figures['max_abs']:.2e}"
+        f" same top {100 * figures['same_top']:.1f} %"
+    )
