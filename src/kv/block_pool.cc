@@ -184,13 +184,6 @@ void BlockPool::ReturnSpareSlabs(Group& group) {
   }
 }
 
-// Where an assigned slab belongs.
-BlockPool::SlabList& BlockPool::ListOf(const Slab& slab) {
-  Group& group = groups_[Index(slab.group)];
-  if (slab.num_free() == 0) return group.full;
-  return slab.num_free() == slab.capacity ? group.empty : group.partial;
-}
-
 // A zeroed block without references.
 BlockId BlockPool::PopFree(Slab& slab) {
   SlabList& before = ListOf(slab);
@@ -266,7 +259,7 @@ void BlockPool::CheckInvariants() const {
       for (const uint32_t slab : *list) {
         CheckSlab(slab);
         CHECK(&groups_[Index(slabs_[slab].group)] == &group);
-        CHECK(list == &const_cast<BlockPool*>(this)->ListOf(slabs_[slab]));
+        CHECK(list == &ListIn(group, slabs_[slab]));
         num_free += slabs_[slab].num_free();
         num_blocks += slabs_[slab].capacity;
       }

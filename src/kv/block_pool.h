@@ -158,10 +158,17 @@ class BlockPool {
   const Slab& SlabOf(BlockId block) const { return slabs_[Index(block) / slab_stride_]; }
   Group& GroupOf(BlockId block) { return groups_[Index(SlabOf(block).group)]; }
 
+  // Where a slab of `group` (const or not) belongs.
+  template <typename G>
+  static auto& ListIn(G& group, const Slab& slab) {
+    if (slab.num_free() == 0) return group.full;
+    return slab.num_free() == slab.capacity ? group.empty : group.partial;
+  }
+
   size_t BlocksIn(size_t bytes, GroupId group) const;
   Status AssignSlab(GroupId group);
   void ReturnSpareSlabs(Group& group);
-  SlabList& ListOf(const Slab& slab);
+  SlabList& ListOf(const Slab& slab) { return ListIn(groups_[Index(slab.group)], slab); }
   BlockId PopFree(Slab& slab);
   void PushFree(BlockId block);
   PoolStats CountStats() const;

@@ -22,6 +22,7 @@ TEST(Snapshot, ReadersAlwaysSeeWholeValuesInOrder) {
         for (const uint64_t word : value) num_torn += word != value[0];
         num_torn += value[0] < last;
         last = value[0];
+        std::this_thread::yield();
       }
     });
   }
