@@ -1,0 +1,288 @@
+#include "compute/sampling.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/fp_env.h"
+#include "base/rng.h"
+
+namespace kvern::compute {
+namespace {
+
+// Weights are integers in units of 2⁻⁴⁰ of the likeliest token's, so sums are exact in any order:
+// fewer than 2²⁴ of them fit in 64 bits.
+constexpr double kWeightUnits = 0x1p40;
+constexpr size_t kMaxVocabulary = size_t{1} << 24;
+
+struct Candidate {
+  float logit;
+  uint32_t id;
+  uint64_t weight;
+};
+
+bool RanksBefore(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+bool HasLowerId(const Candidate& a, const Candidate& b) { return a.id < b.id; }
+
+uint32_t Index(TokenId id) { return static_cast<uint32_t>(id); }
+
+bool AdjustsLogits(const SamplingParams& params) {
+  return !params.logit_bias.empty() || params.repetition_penalty != 1.0f ||
+         params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
+}
+
+float Clamp(float logit) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  return std::clamp(logit, -kMax, kMax);
+}
+
+void PenalizeRepetition(const SamplingParams& params, std::span<const TokenId> committed,
+                        std::vector<float>& logits) {
+  if (params.repetition_penalty == 1.0f) return;
+  size_t window = committed.size();
+  if (params.repetition_window >= 0) {
+    window = std::min(window, static_cast<size_t>(params.repetition_window));
+  }
+  std::vector<bool> seen(logits.size(), false);
+  for (const TokenId id : committed.last(window)) {
+    const uint32_t i = Index(id);
+    CHECK(i < logits.size());
+    if (seen[i]) continue;
+    seen[i] = true;
+    const float p = params.repetition_penalty;
+    logits[i] = Clamp(logits[i] > 0 ? logits[i] / p : logits[i] * p);
+  }
+}
+
+void PenalizeCounts(const SamplingParams& params, std::span<const TokenId> completion,
+                    std::vector<float>& logits) {
+  if (params.presence_penalty == 0.0f && params.frequency_penalty == 0.0f) return;
+  std::vector<uint32_t> counts(logits.size(), 0);
+  for (const TokenId id : completion) {
+    CHECK(Index(id) < logits.size());
+    ++counts[Index(id)];
+  }
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] == 0) continue;
+    const float frequency = static_cast<float>(counts[i]) * params.frequency_penalty;
+    logits[i] = Clamp(Clamp(logits[i] - frequency) - params.presence_penalty);
+  }
+}
+
+std::vector<float> AdjustedLogits(std::span<const float> raw, const SamplingParams& params,
+                                  const SamplingHistory& history) {
+  std::vector<float> logits(raw.begin(), raw.end());
+  for (const auto& [id, bias] : params.logit_bias) {
+    CHECK(Index(id) < logits.size());
+    logits[Index(id)] = Clamp(logits[Index(id)] + bias);
+  }
+  PenalizeRepetition(params, history.committed, logits);
+  PenalizeCounts(params, history.committed.subspan(history.num_prompt_tokens), logits);
+  return logits;
+}
+
+uint32_t Highest(std::span<const float> logits) {
+  uint32_t best = 0;
+  float highest = logits[0];
+  for (uint32_t i = 1; i < logits.size(); ++i) {
+    if (!(logits[i] > highest)) continue;
+    highest = logits[i];
+    best = i;
+  }
+  return best;
+}
+
+// The k candidates that rank first, ids ascending. k ≥ 1; all if there are fewer.
+std::vector<Candidate> FirstCandidates(std::span<const float> logits, size_t k) {
+  k = std::min(k, logits.size());
+  std::vector<Candidate> best;
+  if (k == logits.size()) {
+    best.reserve(k);
+    for (uint32_t i = 0; i < k; ++i) best.push_back({logits[i], i, 0});
+    return best;
+  }
+  // Ids ascend, so a later token ranks before a kept one only if its logit is higher.
+  float threshold = -std::numeric_limits<float>::infinity();
+  const auto shrink = [&] {
+    const auto last = best.begin() + static_cast<std::ptrdiff_t>(k) - 1;
+    std::nth_element(best.begin(), last, best.end(), RanksBefore);
+    threshold = last->logit;
+    best.resize(k);
+  };
+  best.reserve(2 * k);
+  for (uint32_t i = 0; i < logits.size(); ++i) {
+    if (!(logits[i] > threshold)) continue;
+    best.push_back({logits[i], i, 0});
+    if (best.size() == 2 * k) shrink();
+  }
+  shrink();
+  std::sort(best.begin(), best.end(), HasLowerId);
+  return best;
+}
+
+void Weigh(const RowKernels& rows, float temperature, std::vector<Candidate>& candidates) {
+  float highest = candidates[0].logit;
+  for (const Candidate& candidate : candidates) highest = std::max(highest, candidate.logit);
+  std::vector<float> scaled(candidates.size());
+  for (size_t i = 0; i < scaled.size(); ++i) {
+    scaled[i] = (candidates[i].logit - highest) / temperature;
+  }
+  rows.exp(scaled.data(), scaled.size(), scaled.data());
+  for (size_t i = 0; i < scaled.size(); ++i) {
+    candidates[i].weight = static_cast<uint64_t>(static_cast<double>(scaled[i]) * kWeightUnits);
+  }
+}
+
+uint64_t TotalWeight(std::span<const Candidate> candidates) {
+  uint64_t total = 0;
+  for (const Candidate& candidate : candidates) total += candidate.weight;
+  return total;
+}
+
+// The last of the fewest candidates that rank first and together weigh `needed` or more. `needed`
+// is at most the total. Halves the range that holds it, so it takes linear time, not a sort.
+Candidate LastOfNucleus(std::vector<Candidate> candidates, uint64_t needed) {
+  auto begin = candidates.begin(), end = candidates.end();
+  while (end - begin > 1) {
+    const auto middle = begin + (end - begin) / 2;
+    std::nth_element(begin, middle, end, RanksBefore);
+    const uint64_t sum = TotalWeight({begin, middle});
+    if (sum >= needed) {
+      end = middle;
+    } else {
+      needed -= sum;
+      begin = middle;
+    }
+  }
+  return *begin;
+}
+
+void KeepTopP(float top_p, std::vector<Candidate>& candidates) {
+  if (top_p == 1.0f) return;
+  const double share = double{top_p} * static_cast<double>(TotalWeight(candidates));
+  const Candidate last = LastOfNucleus(candidates, static_cast<uint64_t>(std::ceil(share)));
+  std::erase_if(candidates, [&](const Candidate& c) { return RanksBefore(last, c); });
+}
+
+void KeepMinP(float min_p, std::vector<Candidate>& candidates) {
+  if (min_p == 0.0f) return;
+  const double smallest = double{min_p} * kWeightUnits;
+  std::erase_if(candidates,
+                [&](const Candidate& c) { return static_cast<double>(c.weight) < smallest; });
+}
+
+uint64_t RandomWord(uint64_t seed, SampleKey key) {
+  const std::array<uint32_t, 4> words =
+      Philox4x32({key.position, key.completion_index, key.draw, 0},
+                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  return uint64_t{words[1]} << 32 | words[0];
+}
+
+uint32_t Draw(std::span<const Candidate> candidates, uint64_t random) {
+  const unsigned __int128 scaled = static_cast<unsigned __int128>(random) * TotalWeight(candidates);
+  auto left = static_cast<uint64_t>(scaled >> 64);
+  for (const Candidate& candidate : candidates) {
+    if (left < candidate.weight) return candidate.id;
+    left -= candidate.weight;
+  }
+  CHECK(false);  // left started below the total
+}
+
+uint32_t Choose(const RowKernels& rows, std::span<const float> logits, const SamplingParams& params,
+                SampleKey key) {
+  if (params.temperature == 0.0f) return Highest(logits);
+  const size_t k = params.top_k > 0 ? static_cast<size_t>(params.top_k) : logits.size();
+  std::vector<Candidate> candidates = FirstCandidates(logits, k);
+  Weigh(rows, params.temperature, candidates);
+  KeepTopP(params.top_p, candidates);
+  KeepMinP(params.min_p, candidates);
+  return Draw(candidates, RandomWord(params.seed, key));
+}
+
+std::vector<TokenLogprob> TopLogprobs(std::span<const float> logits, float log_sum, int32_t count) {
+  std::vector<TokenLogprob> top;
+  if (count <= 0) return top;
+  std::vector<Candidate> best = FirstCandidates(logits, static_cast<size_t>(count));
+  std::sort(best.begin(), best.end(), RanksBefore);
+  for (const Candidate& candidate : best) {
+    top.push_back({TokenId{candidate.id}, candidate.logit - log_sum});
+  }
+  return top;
+}
+
+template <typename T>
+Error Bad(std::string_view field, T value, std::string_view rule) {
+  return Errorf(ErrorCode::kInvalidArgument, "{}: {} {}", field, value, rule);
+}
+
+}  // namespace
+
+Status ValidateSamplingParams(const SamplingParams& params, size_t vocabulary_size) {
+  const auto within = [](float x, float low, float high) { return x >= low && x <= high; };
+  constexpr float kMax = std::numeric_limits<float>::max();
+  if (!within(params.temperature, 0, kMax)) {
+    return Bad("temperature", params.temperature, "is not a number from 0 (greedy) up");
+  }
+  if (!within(params.top_p, 0, 1) || params.top_p == 0) {
+    return Bad("top_p", params.top_p, "is not above 0 and at most 1 (off)");
+  }
+  if (!within(params.min_p, 0, 1)) return Bad("min_p", params.min_p, "is not from 0 (off) to 1");
+  if (!within(params.repetition_penalty, 0, kMax) || params.repetition_penalty == 0) {
+    return Bad("repetition_penalty", params.repetition_penalty, "is not a number above 0 (1: off)");
+  }
+  if (params.repetition_window < -1) {
+    return Bad("repetition_window", params.repetition_window, "is not -1 (all), 0 (off) or more");
+  }
+  if (!std::isfinite(params.presence_penalty)) {
+    return Bad("presence_penalty", params.presence_penalty, "is not a finite number");
+  }
+  if (!std::isfinite(params.frequency_penalty)) {
+    return Bad("frequency_penalty", params.frequency_penalty, "is not a finite number");
+  }
+  if (params.num_logprobs < 0 || static_cast<size_t>(params.num_logprobs) > vocabulary_size) {
+    return Bad("num_logprobs", params.num_logprobs,
+               fmt::format("is not from 0 to the vocabulary's {}", vocabulary_size));
+  }
+  for (const auto& [id, bias] : params.logit_bias) {
+    if (Index(id) >= vocabulary_size) {
+      return Bad("logit_bias", Index(id),
+                 fmt::format("is no token: the vocabulary has {}", vocabulary_size));
+    }
+    if (!std::isfinite(bias)) {
+      return Bad("logit_bias", bias, fmt::format("for token {} is not a finite number", Index(id)));
+    }
+  }
+  return {};
+}
+
+Result<SampledToken> Sample(const RowKernels& rows, std::span<const float> logits,
+                            const SamplingParams& params, const SamplingHistory& history,
+                            SampleKey key) {
+  CHECK(!logits.empty() && logits.size() < kMaxVocabulary);
+  CHECK(history.num_prompt_tokens <= history.committed.size());
+  const ScopedFpEnv fp_env;
+  if (!rows.all_finite(logits.data(), logits.size())) {
+    return Errorf(ErrorCode::kNonFinite,
+                  "the logits for position {} are not finite: the model's weights or the prompt "
+                  "overflow",
+                  key.position);
+  }
+  std::vector<float> adjusted;
+  if (AdjustsLogits(params)) adjusted = AdjustedLogits(logits, params, history);
+  const uint32_t id = Choose(rows, adjusted.empty() ? logits : adjusted, params, key);
+
+  const float log_sum = rows.log_sum_exp(logits.data(), logits.size());
+  return SampledToken{TokenId{id}, logits[id] - log_sum,
+                      TopLogprobs(logits, log_sum, params.num_logprobs)};
+}
+
+}  // namespace kvern::compute
