@@ -25,4 +25,17 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias;
 };
 
+// A token and the natural logarithm of its probability under the model.
+struct TokenLogprob {
+  TokenId id;
+  float logprob;
+};
+
+// What sampling chose.
+struct SampledToken {
+  TokenId id;
+  float logprob;
+  std::vector<TokenLogprob> top;  // num_logprobs most likely tokens, best first
+};
+
 }  // namespace kvern
