@@ -19,6 +19,7 @@ struct KvDtypeTraits {
   KvDtype dtype;
   std::string_view name;  // as -ctk and -ctv spell it
   bool row_independent;   // rule N5: a stored row depends on its own token only
+  size_t element_bytes;
   // Bytes of the plane of 16 tokens; a multiple of 64.
   size_t (*k_plane_bytes)(uint32_t head_dim);
   size_t (*v_plane_bytes)(uint32_t v_dim);

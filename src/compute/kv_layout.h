@@ -36,6 +36,9 @@ struct KvLayout {
   size_t v_offset(uint32_t layer, uint32_t head) const {
     return k_offset(layer, head) + k_plane_bytes();
   }
+
+  // Copies the rows of the first `num_tokens` (≤ 16) of one block into another.
+  void CopyRows(std::byte* to, const std::byte* from, uint32_t num_tokens) const;
 };
 
 }  // namespace kvern::compute

@@ -263,7 +263,7 @@ size_t TileBytes(const WeightFormat& format, uint32_t cols) {
          RoundUp64(size_t{cols} * format.block_quant_bytes / kBlock);
 }
 
-Result<PackedMatrix> PackedMatrix::Create(QuantType type, uint32_t rows, uint32_t cols) {
+Result<size_t> PackedMatrix::PlanBytes(QuantType type, uint32_t rows, uint32_t cols) {
   const WeightFormat* format = FindWeightFormat(type);
   if (format == nullptr) {
     return Errorf(ErrorCode::kUnsupported, "weights of type {} are not supported",
@@ -274,13 +274,17 @@ Result<PackedMatrix> PackedMatrix::Create(QuantType type, uint32_t rows, uint32_
     return Errorf(ErrorCode::kInvalidArgument, "{} weights need rows of a multiple of {}, not {}",
                   traits.name, traits.block_elements, cols);
   }
+  return (size_t{rows} + kRowTile - 1) / kRowTile * TileBytes(*format, cols);
+}
+
+Result<PackedMatrix> PackedMatrix::Create(QuantType type, uint32_t rows, uint32_t cols) {
+  KVERN_ASSIGN_OR_RETURN(const size_t bytes, PlanBytes(type, rows, cols));
   PackedMatrix matrix;
-  matrix.format_ = format;
+  matrix.format_ = FindWeightFormat(type);
   matrix.rows_ = rows;
   matrix.cols_ = cols;
-  matrix.tile_bytes_ = TileBytes(*format, cols);
-  KVERN_ASSIGN_OR_RETURN(matrix.data_,
-                         AlignedBuffer::Create(matrix.num_tiles() * matrix.tile_bytes_));
+  matrix.tile_bytes_ = TileBytes(*matrix.format_, cols);
+  KVERN_ASSIGN_OR_RETURN(matrix.data_, AlignedBuffer::Create(bytes));
   return matrix;
 }
 

@@ -71,6 +71,9 @@ class PackedMatrix {
   // is not a multiple of the type's block), kOutOfMemory.
   static Result<PackedMatrix> Create(QuantType type, uint32_t rows, uint32_t cols);
 
+  // Bytes that Create would allocate. Errors: as Create.
+  static Result<size_t> PlanBytes(QuantType type, uint32_t rows, uint32_t cols);
+
   // Packs row tiles [begin, end) from the whole source matrix, row-major. Threads may pack disjoint
   // ranges at once.
   void PackTiles(const std::byte* source, uint32_t begin, uint32_t end);

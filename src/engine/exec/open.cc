@@ -1,0 +1,88 @@
+#include "engine/exec/open.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/memory_info.h"
+#include "engine/exec/cpu.h"
+#include "model/arch/architecture.h"
+#include "model/vocab_loader.h"
+
+namespace kvern::engine {
+namespace {
+
+// Copy-on-write and a forked sequence's open block need a little more than the context.
+constexpr uint32_t kSpareBlocks = 8;
+
+size_t ContextBlocks(uint32_t context) {
+  return (context + kBlockTokens - 1) / kBlockTokens + kSpareBlocks;
+}
+
+double MiB(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+Result<uint32_t> ChooseContext(const OpenOptions& options, const model::ModelConfig& config) {
+  if (!options.context) return std::min(kDefaultContext, config.trained_context);
+  if (*options.context == 0) return config.trained_context;
+  return *options.context;
+}
+
+Status CheckMemory(const model::Gguf& gguf, size_t weight_bytes, size_t kv_bytes) {
+  const auto memory = ReadMemoryInfo();
+  if (!memory.ok()) return {};  // an unknown machine: allocation itself will tell
+  const size_t needed = weight_bytes + kv_bytes;
+  if (needed <= memory->available_bytes) return {};
+  return Errorf(ErrorCode::kOutOfMemory,
+                "{}: needs {:.0f} MiB for weights and {:.0f} MiB for the KV cache, but {:.0f} MiB "
+                "of memory are available: lower -c or choose a smaller model",
+                gguf.path(), MiB(weight_bytes), MiB(kv_bytes), MiB(memory->available_bytes));
+}
+
+}  // namespace
+
+Result<OpenedModel> OpenedModel::Open(OpenOptions options) {
+  OpenedModel opened;
+  KVERN_ASSIGN_OR_RETURN(opened.isa_, compute::SelectIsa(options.isa));
+  KVERN_ASSIGN_OR_RETURN(model::Gguf gguf, model::Gguf::Open(options.path));
+  opened.gguf_ = std::make_unique<model::Gguf>(std::move(gguf));
+  KVERN_ASSIGN_OR_RETURN(const model::ModelConfig config, model::ReadConfig(*opened.gguf_));
+  KVERN_ASSIGN_OR_RETURN(opened.tokenizer_, model::LoadTokenizer(*opened.gguf_));
+  KVERN_ASSIGN_OR_RETURN(const uint32_t context, ChooseContext(options, config));
+  opened.layout_ = MakeKvLayout(config, options.k_dtype, options.v_dtype);
+  const size_t kv_bytes = ContextBlocks(context) * opened.layout_.block_bytes();
+  KVERN_ASSIGN_OR_RETURN(const size_t weight_bytes, model::PlanWeightBytes(*opened.gguf_, config));
+  KVERN_RETURN_IF_ERROR(CheckMemory(*opened.gguf_, weight_bytes, kv_bytes));
+
+  opened.team_ = std::make_unique<ThreadTeam>(options.num_threads);
+  KVERN_ASSIGN_OR_RETURN(
+      model::Model model,
+      model::Model::Load(*opened.gguf_, context, opened.team_.get(), options.progress));
+  opened.model_ = std::make_unique<model::Model>(std::move(model));
+  opened.store_ = std::make_unique<kv::HostBlockStore>(MakeCopyRows(opened.layout_));
+  opened.pool_ = std::make_unique<kv::BlockPool>(
+      opened.store_.get(), kv_bytes, std::vector<kv::GroupSpec>{MakeGroupSpec(opened.layout_)});
+  KVERN_ASSIGN_OR_RETURN(opened.executor_,
+                         MakeCpuExecutor(opened.model_.get(), opened.isa_, opened.team_.get(),
+                                         opened.layout_, options.max_step_tokens));
+  return opened;
+}
+
+MemoryPlan OpenedModel::memory() const {
+  return {.weight_bytes = executor_->info().weight_bytes,
+          .kv_bytes = pool_->budget_bytes(),
+          .scratch_bytes = executor_->info().scratch_bytes,
+          .rope_bytes = model_->rope().bytes()};
+}
+
+GenerationOptions OpenedModel::MakeGenerationOptions(const kv::Strategy& strategy) {
+  GenerationOptions options;
+  options.strategy = &strategy;
+  options.cache.pool = pool_.get();
+  options.cache.max_tokens = context();
+  options.token_bytes = layout_.token_bytes();
+  options.prefill_chunk = executor_->info().max_step_tokens;
+  const auto end = tokenizer_->end_of_generation();
+  options.end_tokens.assign(end.begin(), end.end());
+  return options;
+}
+
+}  // namespace kvern::engine

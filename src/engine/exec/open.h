@@ -1,0 +1,84 @@
+// OpenModel: everything that runs one model on this machine, wired together in one place.
+//
+// Checks that it fits in memory before loading anything, and keeps the parts alive in the right
+// order. Not thread-safe; movable.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/thread_team.h"
+#include "compute/isa.h"
+#include "compute/kv_layout.h"
+#include "engine/executor.h"
+#include "engine/generation.h"
+#include "kv/block_pool.h"
+#include "model/gguf.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+namespace kvern::engine {
+
+inline constexpr uint32_t kDefaultContext = 4096;
+
+struct OpenOptions {
+  std::string path;
+  // Tokens of a sequence. None: kDefaultContext, or what the model was trained on if that is less.
+  // 0: what the model was trained on.
+  std::optional<uint32_t> context;
+  size_t num_threads = 1;
+  compute::KvDtype k_dtype = compute::KvDtype::kF16;
+  compute::KvDtype v_dtype = compute::KvDtype::kF16;
+  std::string isa = "auto";
+  uint32_t max_step_tokens = 512;
+  model::ProgressFunction progress;  // of loading; may be empty
+};
+
+// Bytes that the parts hold, and were planned to hold.
+struct MemoryPlan {
+  size_t weight_bytes;
+  size_t kv_bytes;  // of a full context
+  size_t scratch_bytes;
+  size_t rope_bytes;
+};
+
+class OpenedModel {
+ public:
+  // Errors: those of the parts, and kOutOfMemory with the numbers when it cannot fit.
+  static Result<OpenedModel> Open(OpenOptions options);
+
+  OpenedModel(OpenedModel&&) = default;
+  OpenedModel& operator=(OpenedModel&&) = delete;
+
+  const model::Gguf& gguf() const { return *gguf_; }
+  const model::ModelConfig& config() const { return model_->config(); }
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  const compute::KvLayout& layout() const { return layout_; }
+  const compute::Isa& isa() const { return *isa_; }
+  Executor& executor() { return *executor_; }
+  kv::BlockPool& pool() { return *pool_; }
+  ThreadTeam& team() { return *team_; }
+  uint32_t context() const { return model_->max_positions(); }
+  MemoryPlan memory() const;
+
+  // A generation of this model: strategy, context and stop tokens filled in.
+  GenerationOptions MakeGenerationOptions(const kv::Strategy& strategy);
+
+ private:
+  OpenedModel() = default;
+
+  const compute::Isa* isa_ = nullptr;
+  compute::KvLayout layout_{};
+  std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<model::Gguf> gguf_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<kv::BlockStore> store_;
+  std::unique_ptr<kv::BlockPool> pool_;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace kvern::engine

@@ -1,0 +1,80 @@
+// Executor: runs the step that a scheduler planned, on real hardware (or, in tests and simulation,
+// not at all).
+//
+// A step is a list of slices: consecutive new tokens of one sequence. The executor computes their
+// K/V into the blocks that their views name, gives logits where they are wanted, and samples where
+// a sampler is given. What a slice gets depends on its own tokens and blocks only; grouping is a
+// hint about memory traffic. Failures of one slice never touch another.
+//
+// One thread at a time. Everything a plan points to must stay valid during Execute(); what
+// Execute() returns is valid until the next call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/paged_view.h"
+#include "base/result.h"
+#include "base/sampling_params.h"
+#include "kv/group_spec.h"
+
+namespace kvern::engine {
+
+// What the sampler of one sequence needs beside the logits (rule N10).
+struct SampleRequest {
+  const SamplingParams* params;
+  std::span<const TokenId> committed;  // prompt and completion so far
+  size_t num_prompt_tokens;            // ≤ committed.size()
+  uint32_t completion_index;           // which of a request's n completions
+};
+
+struct Slice {
+  std::span<const TokenId> tokens;        // at least one
+  uint32_t first_position;                // of tokens[0]
+  std::span<const PagedView> views;       // one per layer group; blocks up to the last token
+  uint32_t num_logits = 0;                // wanted for the last tokens: 0 … tokens.size()
+  const SampleRequest* sample = nullptr;  // samples after the last token; needs num_logits ≥ 1
+};
+
+// Slices whose first `num_chunks` KV chunks are the same blocks in every group.
+struct SharedPrefix {
+  std::vector<uint32_t> slices;  // indices into the plan, ascending; each in at most one group
+  uint32_t num_chunks;
+};
+
+struct StepPlan {
+  std::vector<Slice> slices;
+  std::vector<SharedPrefix> shared;  // optional
+};
+
+struct SliceOutput {
+  Status status;  // kNonFinite: this slice failed, and what it stored is void
+  std::vector<std::span<const float>> logits;  // num_logits rows of vocab_size
+  std::optional<SampledToken> token;
+};
+
+struct ExecutorInfo {
+  uint32_t vocab_size;
+  uint32_t max_positions;    // a sequence's length
+  uint32_t max_step_tokens;  // of all slices together
+  std::vector<kv::GroupSpec> groups;
+  size_t weight_bytes;
+  size_t scratch_bytes;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  virtual const ExecutorInfo& info() const = 0;
+
+  // One output per slice, in order. Errors: kInvalidArgument for a plan that breaks the limits of
+  // info(), kOutOfMemory for its logits; nothing was computed then.
+  virtual Result<std::span<const SliceOutput>> Execute(const StepPlan& plan) = 0;
+};
+
+}  // namespace kvern::engine

@@ -1,0 +1,96 @@
+// Generation: one sequence from its prompt to its end, on an executor and a cache strategy.
+//
+// Start() takes a prompt (and may follow an earlier reply: what its tokens have in common with the
+// sequence so far is kept, the rest is recomputed). Then Step() runs prefill in chunks until the
+// first token, and one decode step a token after that. The tokens depend on prompt and sampling
+// parameters alone: not on the strategy, the chunk size or what was kept.
+//
+// Not thread-safe. The executor, tokens' vocabulary and pool must outlive it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/sampling_params.h"
+#include "engine/executor.h"
+#include "kv/sequence_cache.h"
+#include "kv/strategy.h"
+
+namespace kvern::engine {
+
+enum class FinishReason {
+  kNone,    // still going
+  kStop,    // the model said an end-of-generation token, which is not part of the reply
+  kLength,  // max_new_tokens, or the context is full
+};
+
+// What the cache did in one step, for those who trace or chart it.
+struct StepTrace {
+  enum class Kind { kPrefill, kDecode };
+  Kind kind;
+  size_t first_position;
+  size_t num_tokens;     // computed: rows written, per layer
+  size_t num_rows_read;  // rows of the history that attention read, per layer
+  size_t bytes_written;
+  size_t bytes_read;
+  size_t bytes_allocated;  // held by the cache after the step
+};
+
+struct GenerationOptions {
+  const kv::Strategy* strategy = nullptr;
+  kv::CacheOptions cache;      // max_tokens is the context
+  size_t token_bytes = 0;      // of K and V in all layers
+  size_t prefill_chunk = 512;  // tokens a step; at most the executor's max_step_tokens
+  std::vector<TokenId> end_tokens;
+  std::function<void(const StepTrace&)> on_step;  // may be empty
+};
+
+class Generation {
+ public:
+  Generation(Executor* executor, GenerationOptions options);
+
+  // Begins a reply to `prompt` of at most `max_new_tokens` (none: up to the context). Errors:
+  // kInvalidArgument if the prompt is empty or does not fit the context, with the numbers.
+  Status Start(std::vector<TokenId> prompt, const SamplingParams& params,
+               std::optional<size_t> max_new_tokens);
+
+  // One step. Returns the token it gave, if any: none while prefilling, and none once finished.
+  Result<std::optional<SampledToken>> Step();
+
+  FinishReason finish_reason() const { return finish_; }
+  // Prompt and completion so far; an end token is not part of it.
+  std::span<const TokenId> tokens() const { return tokens_; }
+  size_t num_prompt_tokens() const { return num_prompt_tokens_; }
+  // Prompt tokens whose K/V the last Start() could keep.
+  size_t num_kept_tokens() const { return num_kept_tokens_; }
+  size_t num_computed() const { return cache_->length(); }
+  // Logits of the last step that gave a token.
+  std::span<const float> last_logits() const { return last_logits_; }
+  kv::CacheUsage cache_usage() const { return cache_->usage(); }
+
+ private:
+  size_t context() const { return options_.cache.max_tokens; }
+  void Commit(const SampledToken& token);
+  void Trace(size_t first_position, size_t num_tokens) const;
+
+  Executor* const executor_;
+  const GenerationOptions options_;
+  std::unique_ptr<kv::SequenceCache> cache_;
+  std::vector<TokenId> tokens_;
+  std::vector<TokenId> computed_;  // the tokens whose rows the cache holds
+  size_t num_prompt_tokens_ = 0;
+  size_t num_kept_tokens_ = 0;
+  size_t max_new_tokens_ = 0;
+  SamplingParams params_;
+  FinishReason finish_ = FinishReason::kNone;
+  std::span<const float> last_logits_;
+};
+
+}  // namespace kvern::engine

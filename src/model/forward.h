@@ -1,0 +1,68 @@
+// Forward: one step of a decoder over a ragged batch of sequences, on a team of threads.
+//
+// A batch is a list of slices: consecutive new tokens of one sequence, whose earlier K/V lie in the
+// blocks of its view. Run() computes the slices' K and V, stores them into those blocks, attends,
+// and gives logits where they are asked for. What a slice gets depends on its own tokens and blocks
+// only: not on the batch, its order, the number of threads or the instruction set (rules N1–N9).
+//
+// Shared prefixes: sequences whose leading chunks are the same blocks may be named as a group; all
+// their queries then meet each shared chunk in one tile. Bits do not change, only memory traffic.
+//
+// One thread at a time. Scratch memory is allocated once; scratch_bytes() is exact.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/paged_view.h"
+#include "base/result.h"
+#include "base/thread_team.h"
+#include "compute/isa.h"
+#include "compute/kv_layout.h"
+#include "model/model.h"
+
+namespace kvern::model {
+
+struct ForwardSlice {
+  std::span<const TokenId> tokens;  // not empty; each below the vocabulary's size
+  uint32_t first_position;          // of tokens[0]
+  PagedView view;                   // blocks for positions [0, first_position + tokens.size())
+  uint32_t num_logits;              // of the last tokens: 0 … tokens.size()
+};
+
+// Slices whose blocks of the first `num_chunks` chunks are identical, and whose first positions lie
+// behind them.
+struct SharedChunks {
+  std::span<const uint32_t> slices;  // indices, ascending, each in at most one group
+  uint32_t num_chunks;
+};
+
+struct ForwardBatch {
+  std::span<const ForwardSlice> slices;
+  std::span<const SharedChunks> shared;  // optional
+};
+
+class Forward {
+ public:
+  // `model`, `team` must outlive it. At most `max_tokens` tokens a step.
+  static Result<std::unique_ptr<Forward>> Create(const Model* model, const compute::Isa* isa,
+                                                 ThreadTeam* team, const compute::KvLayout& layout,
+                                                 uint32_t max_tokens);
+  virtual ~Forward() = default;
+
+  // Writes the logits of all slices in order, [Σ num_logits][logits_stride()], to `logits`; what
+  // lies beyond the vocabulary in a row means nothing. Element i of the
+  // result tells whether slice i met a value that is not finite: what it stored and its logits then
+  // mean nothing; the others' are good. REQUIRES: at most max_tokens tokens in all.
+  virtual std::vector<bool> Run(const ForwardBatch& batch, std::span<float> logits) = 0;
+
+  // The vocabulary padded to whole row tiles.
+  virtual size_t logits_stride() const = 0;
+
+  virtual size_t scratch_bytes() const = 0;
+};
+
+}  // namespace kvern::model
