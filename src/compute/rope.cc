@@ -15,21 +15,21 @@ bool IsPositive(double x) { return std::isfinite(x) && x > 0; }
 Status CheckSpec(const RopeSpec& spec) {
   constexpr auto kBad = ErrorCode::kInvalidArgument;
   if (spec.dims == 0 || spec.dims % 2 != 0) {
-    return Errorf(kBad, "RoPE dimensions: {} is not a positive even number", spec.dims);
+    return Errorf(kBad, "dims: {} is not a positive even number", spec.dims);
   }
   // LogDouble and ExpDouble take normal numbers and powers that double can hold.
   if (!(spec.base >= 1e-30 && spec.base <= 1e30)) {
-    return Errorf(kBad, "RoPE frequency base: {} is not in [1e-30, 1e30]", spec.base);
+    return Errorf(kBad, "base: {} is not in [1e-30, 1e30]", spec.base);
   }
   if (!IsPositive(spec.linear_factor)) {
-    return Errorf(kBad, "RoPE linear scaling factor: {} is not positive", spec.linear_factor);
+    return Errorf(kBad, "linear_factor: {} is not positive", spec.linear_factor);
   }
   if (!spec.factors.empty() && spec.factors.size() != spec.dims / 2) {
-    return Errorf(kBad, "RoPE factors: {} values for {} pairs", spec.factors.size(), spec.dims / 2);
+    return Errorf(kBad, "factors: {} values for {} pairs", spec.factors.size(), spec.dims / 2);
   }
   for (size_t i = 0; i < spec.factors.size(); ++i) {
     if (!IsPositive(spec.factors[i])) {
-      return Errorf(kBad, "RoPE factors: value {} is {}, not positive", i, spec.factors[i]);
+      return Errorf(kBad, "factors: value {} is {}, not positive", i, spec.factors[i]);
     }
   }
   return {};
@@ -56,7 +56,7 @@ Result<RopeTable> RopeTable::Create(const RopeSpec& spec, uint32_t num_positions
   const double fastest = *std::max_element(frequencies.begin(), frequencies.end());
   if (!(num_positions * fastest <= kMaxAngle)) {
     return Errorf(ErrorCode::kInvalidArgument,
-                  "RoPE: {} positions at up to {} radians each pass the limit of {} radians; use a "
+                  "num_positions: {} at up to {} radians each pass the limit of {} radians; use a "
                   "smaller context",
                   num_positions, fastest, kMaxAngle);
   }

@@ -116,15 +116,15 @@ void ExpectRefused(const RopeSpec& spec, uint32_t num_positions, const char* mes
 
 TEST(RopeTest, BadSpecsAreRefusedByName) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  ExpectRefused({.dims = 0}, 16, "dimensions");
-  ExpectRefused({.dims = 7}, 16, "dimensions");
-  ExpectRefused({.dims = 8, .base = 0}, 16, "base");
-  ExpectRefused({.dims = 8, .base = kNan}, 16, "base");
-  ExpectRefused({.dims = 8, .linear_factor = 0}, 16, "linear");
+  ExpectRefused({.dims = 0}, 16, "dims: ");
+  ExpectRefused({.dims = 7}, 16, "dims: ");
+  ExpectRefused({.dims = 8, .base = 0}, 16, "base: ");
+  ExpectRefused({.dims = 8, .base = kNan}, 16, "base: ");
+  ExpectRefused({.dims = 8, .linear_factor = 0}, 16, "linear_factor: ");
   ExpectRefused({.dims = 8, .factors = {1, 1}}, 16, "2 values for 4 pairs");
   ExpectRefused({.dims = 4, .factors = {1, 0}}, 16, "value 1");
   ExpectRefused({.dims = 4, .factors = {1, std::numeric_limits<float>::infinity()}}, 16, "value 1");
-  ExpectRefused({.dims = 4, .linear_factor = 1e-6}, 4096, "smaller context");
+  ExpectRefused({.dims = 4, .linear_factor = 1e-6}, 4096, "num_positions: 4096");
 }
 
 }  // namespace
