@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -150,7 +151,7 @@ uint64_t TotalWeight(std::span<const Candidate> candidates) {
 
 // The last of the fewest candidates that rank first and together weigh `needed` or more. `needed`
 // is at most the total. Halves the range that holds it, so it takes linear time, not a sort.
-Candidate LastOfNucleus(std::vector<Candidate> candidates, uint64_t needed) {
+Candidate LastWithin(std::vector<Candidate> candidates, uint64_t needed) {
   auto begin = candidates.begin(), end = candidates.end();
   while (end - begin > 1) {
     const auto middle = begin + (end - begin) / 2;
@@ -164,6 +165,28 @@ Candidate LastOfNucleus(std::vector<Candidate> candidates, uint64_t needed) {
     }
   }
   return *begin;
+}
+
+// The same over all candidates: sorts them into buckets of descending logits first, since all but
+// one bucket need no look inside.
+Candidate LastOfNucleus(const std::vector<Candidate>& candidates, uint64_t needed) {
+  constexpr size_t kNumBuckets = 1024;
+  const auto ends =
+      std::minmax_element(candidates.begin(), candidates.end(),
+                          [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
+  const double highest = ends.second->logit;
+  const double scale = (kNumBuckets - 1) / std::max(highest - ends.first->logit, 1e-30);
+  const auto bucket_of = [&](const Candidate& candidate) {
+    return static_cast<size_t>((highest - candidate.logit) * scale);
+  };
+  std::array<uint64_t, kNumBuckets> weights{};
+  for (const Candidate& candidate : candidates) weights[bucket_of(candidate)] += candidate.weight;
+  size_t bucket = 0;
+  while (weights[bucket] < needed) needed -= weights[bucket++];
+  std::vector<Candidate> inside;
+  std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(inside),
+               [&](const Candidate& candidate) { return bucket_of(candidate) == bucket; });
+  return LastWithin(std::move(inside), needed);
 }
 
 void KeepTopP(float top_p, std::vector<Candidate>& candidates) {
