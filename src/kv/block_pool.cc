@@ -262,6 +262,7 @@ void BlockPool::CheckInvariants() const {
         CHECK(list == &ListIn(group, slabs_[slab]));
         num_free += slabs_[slab].num_free();
         num_blocks += slabs_[slab].capacity;
+        CHECK(list != &group.empty || group.num_free - slabs_[slab].capacity < group.num_promised);
       }
     }
     CHECK(num_free == group.num_free);

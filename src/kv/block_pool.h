@@ -23,7 +23,8 @@
 //   1. The four states sum to budget_bytes().
 //   2. A block is free exactly when it has no reference and is not published, and is then in its
 //      slab's free list exactly once, or was never handed out.
-//   3. A group's promises never exceed the free blocks of its own slabs.
+//   3. A group's promises never exceed the free blocks of its own slabs, and it keeps a wholly
+//      free slab only while its promises need it.
 #pragma once
 
 #include <array>

@@ -9,8 +9,8 @@ namespace kvern::kv {
 namespace {
 
 TEST(Snapshot, ReadersAlwaysSeeWholeValuesInOrder) {
-  using Value = std::array<uint64_t, 5>;
-  Snapshot<Value> snapshot;
+  using Value = std::array<uint64_t, 64>;
+  Snapshot<Value> snapshot;  // long, so that readers often meet a write under way
   std::atomic<bool> is_done{false};
   std::vector<std::thread> readers;
   std::atomic<size_t> num_torn{0};
@@ -26,11 +26,15 @@ TEST(Snapshot, ReadersAlwaysSeeWholeValuesInOrder) {
       }
     });
   }
-  for (uint64_t i = 1; i <= 20000; ++i) snapshot.Write({i, i, i, i, i});
+  for (uint64_t i = 1; i <= 20000; ++i) {
+    Value value;
+    value.fill(i);
+    snapshot.Write(value);
+  }
   is_done = true;
   for (std::thread& reader : readers) reader.join();
   EXPECT_EQ(num_torn.load(), 0u);
-  EXPECT_EQ(snapshot.Read()[4], 20000u);
+  EXPECT_EQ(snapshot.Read()[63], 20000u);
 }
 
 }  // namespace

@@ -130,6 +130,7 @@ TEST_P(StrategyTest, AForkIsIndependentFromThenOn) {
   Append(*cache, rows, 30, 3000);
   ExpectRows(*cache, rows);
   ExpectRows(*fork, fork_rows);
+  EXPECT_GT(fork->usage().bytes_copied, 0u);
   EXPECT_EQ(cache->usage().bytes_copied + fork->usage().bytes_copied,
             SumOfEvents(CacheEvent::Kind::kGrowCopy) + SumOfEvents(CacheEvent::Kind::kCopyOnWrite));
   cache.reset();
