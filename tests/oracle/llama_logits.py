@@ -53,9 +53,10 @@ class LlamaLogits:
             return np.fromfile(out, np.float32).reshape(-1, vocab)
 
     def tokenize(self, model, text_file):
-        """Token ids of a text file as llama.cpp's own tools tokenise it: BOS where the model adds
-        one, special tokens in the text not parsed."""
+        """Token ids of a text file as llama-perplexity reads it: BOS where the model adds one,
+        backslashes left alone, special tokens in the text not parsed."""
         command = [self.bin / "llama-tokenize", "-m", model, "-f", text_file, "--ids"]
+        command.append("--no-escape")
         listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         start, end = listing.rindex("["), listing.rindex("]")
         return [int(token) for token in listing[start + 1 : end].split(",")]
