@@ -47,9 +47,8 @@ Status CheckSpecialIds(const Vocab& vocab) {
   for (const auto& [key, role] : kSpecialIdKeys) {
     const auto& id = vocab.*role;
     if (id && static_cast<size_t>(*id) >= vocab.tokens.size()) {
-      return Errorf(ErrorCode::kCorrupt,
-                    "{} is {}, but tokenizer.ggml.tokens has {} entries",
-                    key, static_cast<uint32_t>(*id), vocab.tokens.size());
+      return Errorf(ErrorCode::kCorrupt, "{} is {}, but tokenizer.ggml.tokens has {} entries", key,
+                    static_cast<uint32_t>(*id), vocab.tokens.size());
     }
   }
   return {};
@@ -160,6 +159,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(Vocab vocab) {
   KVERN_ASSIGN_OR_RETURN(std::unique_ptr<TextModel> model, vocab.kind == VocabKind::kByteLevelBpe
                                                                ? CreateBpeModel(vocab)
                                                                : CreateSentencePieceModel(vocab));
+  vocab.merges = {};
   // Moving a vector keeps its elements in place, so the views of the tokens stay good.
   return std::unique_ptr<Tokenizer>(new Tokenizer(
       std::make_unique<Impl>(std::move(vocab), std::move(ids), std::move(ends), std::move(model))));

@@ -64,7 +64,7 @@ class Tokenizer {
   bool adds_bos() const;
   bool adds_eos() const;
 
-  // As given to Create, with roles and types completed (text/special_tokens.h).
+  // As given to Create, with roles and types completed (text/special_tokens.h), without merges.
   const Vocab& vocab() const;
 
  private:

@@ -9,7 +9,8 @@
 #include <utility>
 
 #include "text/detokenizer.h"
-#include "text/test_vocab.h"
+#include "text/text_model.h"
+#include "text/vocab_test_util.h"
 
 namespace kvern::text {
 namespace {
@@ -179,6 +180,23 @@ TEST(Tokenizer, DecodeUndoesEncode) {
   }
   const auto bpe = Make(TinyBpe({"Ġ a"}));
   EXPECT_EQ(bpe->Decode(bpe->Encode(" a  a", {}), false), " a  a");
+}
+
+// The cost is counted in pair lookups: a text of n bytes has at most 3n, each of constant time.
+TEST(TextModel, TextWithoutSpacesStaysLinear) {
+  const Vocab bpe = TinyBpe({"a a", "aa aa", "aaaa aaaa", "b a", "a b", "ab ab"});
+  const auto bpe_model = CreateBpeModel(bpe);
+  const Vocab pieces = TinySentencePiece({{"aa", 1}, {"aaaa", 2}, {"ab", 0}, {"abab", 3}});
+  const auto pieces_model = CreateSentencePieceModel(pieces);
+  for (const std::string_view unit : {"a", "ab", "aab", "c"}) {
+    for (const size_t length : {size_t{10'000}, size_t{300'000}}) {
+      std::string text;
+      while (text.size() < length) text += unit;
+      std::vector<TokenId> ids;
+      EXPECT_LE((*bpe_model)->Encode(text, /*after_special=*/false, ids), 3 * text.size());
+      EXPECT_LE((*pieces_model)->Encode(text, /*after_special=*/false, ids), 3 * text.size());
+    }
+  }
 }
 
 TEST(Tokenizer, NamesWhatIsWrongWithAVocabulary) {
