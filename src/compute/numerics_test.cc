@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <fstream>
-#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -30,9 +29,19 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
+// The hexadecimal floats of the text that have a fraction, with their signs, without suffixes.
 std::vector<std::string> HexFloats(const std::string& text) {
-  static const std::regex pattern("-?0x[01]\\.[0-9a-f]+p[+-][0-9]+");
-  return {std::sregex_token_iterator(text.begin(), text.end(), pattern), {}};
+  std::vector<std::string> found;
+  for (size_t begin = text.find("0x"); begin != std::string::npos; begin = text.find("0x", begin)) {
+    const size_t exponent = text.find_first_not_of("0123456789abcdefx.", begin);
+    const size_t end = text.find_first_not_of("0123456789", exponent + 2);
+    const size_t sign = begin > 0 && text[begin - 1] == '-' ? 1 : 0;
+    if (text[exponent] == 'p' && text[begin + 3] == '.') {
+      found.push_back(text.substr(begin - sign, end - begin + sign));
+    }
+    begin = exponent;
+  }
+  return found;
 }
 
 TEST(NumericsTest, TheDocumentStatesTheVersionAndEveryCoefficient) {
