@@ -1,0 +1,99 @@
+#include "cli/commands.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace kvern::cli {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+constexpr Command kCommands[] = {
+    {.name = "score", .help = "Measure how well a model predicts a text", .declare = DeclareScore},
+    {.name = "tokenize", .help = "Show the tokens of a text", .declare = DeclareTokenize},
+    {.name = "inspect", .help = "Show what a model file holds", .declare = DeclareInspect},
+    {.name = "version",
+     .help = "Show version, numerics version and CPU",
+     .declare = DeclareVersion},
+};
+
+// Flags of several letters behind one dash, as llama.cpp spells them, which CLI11 cannot parse.
+constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
+    {"-ctk", "--cache-type-k"},
+    {"-ctv", "--cache-type-v"},
+    {"-sys", "--system-prompt"},
+    {"-no-cnv", "--no-conversation"},
+};
+
+std::vector<std::string> InReverse(std::span<const std::string> arguments) {
+  std::vector<std::string> result(arguments.rbegin(), arguments.rend());
+  for (std::string& argument : result) {
+    for (const auto& [spelling, flag] : kSpellings) {
+      if (argument == spelling) argument = flag;
+    }
+  }
+  return result;
+}
+
+int Fail(const Error& error) {
+  fmt::print(stderr, "kvern: {}\n", error.message);
+  return error.code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
+}
+
+Status Perform(const Action& action) {
+  try {
+    KVERN_RETURN_IF_ERROR(action());
+  } catch (const std::bad_alloc&) {
+    return Errorf(ErrorCode::kOutOfMemory, "out of memory: use a smaller model or context (-c)");
+  } catch (const std::exception& exception) {
+    return Errorf(ErrorCode::kIo, "{}", exception.what());
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return Errorf(ErrorCode::kIo, "standard output: cannot write: is the disk full?");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+int RunCommandLine(std::span<const std::string> arguments) {
+  CLI::App app("Kvern runs language models on the CPU, from a paged KV cache.", "kvern");
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  std::vector<std::pair<CLI::App*, Action>> actions;
+  for (const Command& command : Commands()) {
+    CLI::App* const subcommand =
+        app.add_subcommand(std::string(command.name), std::string(command.help));
+    actions.emplace_back(subcommand, command.declare(*subcommand));
+  }
+
+  try {
+    app.parse(InReverse(arguments));
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    const auto parsed = app.get_subcommands();
+    const std::string name = parsed.empty() ? "" : parsed.front()->get_name() + " ";
+    return Fail(
+        Errorf(ErrorCode::kInvalidArgument, "{} (see: kvern {}--help)", error.what(), name));
+  }
+
+  for (const auto& [subcommand, action] : actions) {
+    if (!subcommand->parsed()) continue;
+    const Status status = Perform(action);
+    return status.ok() ? 0 : Fail(status.error());
+  }
+  return 0;
+}
+
+}  // namespace kvern::cli

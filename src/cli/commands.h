@@ -1,0 +1,41 @@
+// Commands: what `kvern` can do. One row of Commands() and one file cmd_<name>.cc for each.
+//
+// A command declares its flags and returns what to do once they are parsed. It writes results to
+// standard output, everything else to standard error, and returns its error: a single line that
+// says what to do. The process exits with 0 when all went well, 2 when the command line must be
+// changed (flags that cannot be parsed, kInvalidArgument), 1 for any other error.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace kvern::cli {
+
+using Action = std::function<Status()>;
+
+struct Command {
+  std::string_view name;
+  std::string_view help;  // one line
+  Action (*declare)(CLI::App& app);
+};
+
+// In the order of --help.
+std::span<const Command> Commands();
+
+// Parses and runs a whole command line, without the program's name. Returns the exit code.
+int RunCommandLine(std::span<const std::string> arguments);
+
+Action DeclareInspect(CLI::App& app);
+Action DeclareScore(CLI::App& app);
+Action DeclareTokenize(CLI::App& app);
+Action DeclareVersion(CLI::App& app);
+
+}  // namespace kvern::cli
