@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -147,9 +148,10 @@ std::vector<float> AttendReference(const Cache& cache, const float* q, uint32_t 
   return out;
 }
 
-// Queries at consecutive positions from `first_position`, `num_queries` of them in one tile.
-void AttendTile(const Isa& isa, const Cache& cache, const Case& c, const float* queries,
-                uint32_t first_position, uint32_t num_queries, float* out) {
+// Queries [num_queries][head_dim] at consecutive positions from `first_position`, in one tile.
+void AttendTile(const Isa& isa, const Cache& cache, const Case& c, std::span<const float> queries,
+                uint32_t first_position, float* out) {
+  const auto num_queries = static_cast<uint32_t>(queries.size() / c.head_dim);
   const uint32_t v_dim = cache.layout().v_dim();
   const size_t stride = PartialFloats(v_dim);
   std::vector<float> state(num_queries * stride), partials(state.size());
@@ -162,7 +164,7 @@ void AttendTile(const Isa& isa, const Cache& cache, const Case& c, const float* 
     }
     const uint32_t last = std::min(end - chunk * kChunkTokens, kChunkTokens);
     AttendChunk(*isa.attention, c.k_dtype, c.v_dtype,
-                {.queries = queries,
+                {.queries = queries.data(),
                  .num_queries = num_queries,
                  .head_dim = c.head_dim,
                  .v_dim = v_dim,
@@ -214,8 +216,8 @@ void CheckCase(const Case& c) {
         std::vector<float> out(expected.size(), NAN);
         for (uint32_t first = 0; first < c.num_tokens; first += tile) {
           const size_t at = size_t{first} * c.head_dim;
-          AttendTile(isa, cache, c, &queries[at], first, std::min(tile, c.num_tokens - first),
-                     &out[at]);
+          const size_t size = size_t{std::min(tile, c.num_tokens - first)} * c.head_dim;
+          AttendTile(isa, cache, c, std::span(queries).subspan(at, size), first, &out[at]);
         }
         ASSERT_EQ(std::memcmp(out.data(), expected.data(), out.size() * 4), 0)
             << isa.name << " tile " << tile << " garbage " << garbage;

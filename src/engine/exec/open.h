@@ -18,7 +18,7 @@
 #include "kv/block_pool.h"
 #include "model/gguf.h"
 #include "model/model.h"
-#include "text/tokenizer.h"
+#include "model/vocab_loader.h"
 
 namespace kvern::engine {
 
