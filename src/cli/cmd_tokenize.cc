@@ -59,8 +59,8 @@ void Print(const TokenizeFlags& flags, const text::Tokenizer& tokenizer,
 }
 
 Status Tokenize(const TokenizeFlags& flags) {
-  KVERN_ASSIGN_OR_RETURN(const std::string path, FindModel(flags.model));
   KVERN_ASSIGN_OR_RETURN(const std::string text, ReadInputText(flags.input));
+  KVERN_ASSIGN_OR_RETURN(const std::string path, FindModel(flags.model));
   KVERN_ASSIGN_OR_RETURN(const model::Gguf gguf, model::Gguf::Open(path));
   KVERN_ASSIGN_OR_RETURN(const auto tokenizer, model::LoadTokenizer(gguf));
   Print(flags, *tokenizer,
