@@ -95,7 +95,7 @@ class BpeModel : public TextModel {
  private:
   struct WordEncoder {
     const BpeModel& model;
-    PairMerger<uint32_t, Symbol> merger;
+    PairMerger<Symbol> merger;
     std::vector<Symbol> symbols;
     size_t num_lookups;
 

@@ -28,7 +28,7 @@ class MergeTable {
     if (!slot.used) slot = {left, right, {rank, result}, true};
   }
 
-  std::optional<PairMerge<uint32_t, Symbol>> Lookup(Symbol left, Symbol right) const {
+  std::optional<PairMerge<Symbol>> Lookup(Symbol left, Symbol right) const {
     const Slot& slot = slots_[Find(left, right)];
     if (!slot.used) return std::nullopt;
     return slot.merge;
@@ -38,7 +38,7 @@ class MergeTable {
   struct Slot {
     Symbol left;
     Symbol right;
-    PairMerge<uint32_t, Symbol> merge;
+    PairMerge<Symbol> merge;
     bool used = false;
   };
 

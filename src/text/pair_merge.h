@@ -8,19 +8,20 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
 namespace kvern::text {
 
-// What two neighbours would become. The lowest key merges first.
-template <typename Key, typename Value>
+// What two neighbours would become. The lowest rank merges first.
+template <typename Value>
 struct PairMerge {
-  Key key;
+  uint32_t rank;
   Value value;
 };
 
-template <typename Key, typename Value>
+template <typename Value>
 class PairMerger {
  public:
   // Replaces `values` by what is left after all merges. find(left, right) gives the merge of two
@@ -30,26 +31,32 @@ class PairMerger {
   size_t Run(std::vector<Value>& values, Find find) {
     Start(values);
     size_t num_lookups = 0;
+    // Brings a node's merge up to date. Only the latest merge of a node can still happen, so the
+    // heap needs no more than its rank and place; what was pushed earlier is skipped when it shows.
     const auto consider = [&](uint32_t left) {
-      const uint32_t right = nodes_[left].next;
-      if (right == nodes_.size()) return;
+      Node& node = nodes_[left];
+      node.merge.reset();
+      if (node.next == nodes_.size()) return false;
       ++num_lookups;
-      const std::optional<PairMerge<Key, Value>> merge =
-          find(nodes_[left].value, nodes_[right].value);
-      if (!merge) return;
-      heap_.push_back({merge->key, left, nodes_[left].span + nodes_[right].span, merge->value});
-      std::push_heap(heap_.begin(), heap_.end(), ComesLater);
+      node.merge = find(node.value, nodes_[node.next].value);
+      if (node.merge) heap_.push_back(uint64_t{node.merge->rank} << 32 | left);
+      return node.merge.has_value();
+    };
+    const auto consider_again = [&](uint32_t left) {
+      if (consider(left)) std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
     };
 
     for (uint32_t i = 0; i < nodes_.size(); ++i) consider(i);
+    std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
     while (!heap_.empty()) {
-      std::pop_heap(heap_.begin(), heap_.end(), ComesLater);
-      const Candidate best = heap_.back();
+      std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+      const auto rank = static_cast<uint32_t>(heap_.back() >> 32);
+      const auto left = static_cast<uint32_t>(heap_.back());
       heap_.pop_back();
-      if (!IsCurrent(best)) continue;
-      Join(best);
-      if (best.left > 0) consider(nodes_[best.left].previous);
-      consider(best.left);
+      if (!nodes_[left].merge || nodes_[left].merge->rank != rank) continue;
+      JoinWithNext(left);
+      if (left > 0) consider_again(nodes_[left].previous);
+      consider_again(left);
     }
 
     values.clear();
@@ -60,47 +67,31 @@ class PairMerger {
  private:
   struct Node {
     Value value;
-    uint32_t span;  // initial values that it covers; 0: merged away
     uint32_t previous;
-    uint32_t next;  // the number of nodes at the end
+    uint32_t next;                          // the number of nodes at the end
+    std::optional<PairMerge<Value>> merge;  // with the next node; none for one that was merged away
   };
-  struct Candidate {
-    Key key;
-    uint32_t left;
-    uint32_t span;
-    Value value;
-  };
-
-  static bool ComesLater(const Candidate& a, const Candidate& b) {
-    return a.key != b.key ? b.key < a.key : b.left < a.left;
-  }
 
   void Start(const std::vector<Value>& values) {
     heap_.clear();
     nodes_.clear();
     nodes_.reserve(values.size());
-    for (uint32_t i = 0; i < values.size(); ++i) nodes_.push_back({values[i], 1, i - 1, i + 1});
+    for (uint32_t i = 0; i < values.size(); ++i) {
+      nodes_.push_back({values[i], i - 1, i + 1, std::nullopt});
+    }
   }
 
-  // The span of a node and its neighbour only ever grows, so an equal span is the same pair.
-  bool IsCurrent(const Candidate& candidate) const {
-    const Node& left = nodes_[candidate.left];
-    return left.span > 0 && left.next < nodes_.size() &&
-           left.span + nodes_[left.next].span == candidate.span;
-  }
-
-  void Join(const Candidate& merge) {
-    Node& left = nodes_[merge.left];
+  void JoinWithNext(uint32_t i) {
+    Node& left = nodes_[i];
     Node& right = nodes_[left.next];
-    left.value = merge.value;
-    left.span = merge.span;
+    left.value = left.merge->value;
     left.next = right.next;
-    right.span = 0;
-    if (left.next < nodes_.size()) nodes_[left.next].previous = merge.left;
+    right.merge.reset();
+    if (left.next < nodes_.size()) nodes_[left.next].previous = i;
   }
 
   std::vector<Node> nodes_;
-  std::vector<Candidate> heap_;
+  std::vector<uint64_t> heap_;  // rank, then node: the smallest on top
 };
 
 }  // namespace kvern::text

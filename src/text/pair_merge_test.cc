@@ -10,7 +10,7 @@
 namespace kvern::text {
 namespace {
 
-using Merge = PairMerge<int, int>;
+using Merge = PairMerge<int>;
 using Rules = std::map<std::pair<int, int>, Merge>;
 
 std::optional<Merge> FindRule(const Rules& rules, int left, int right) {
@@ -22,12 +22,12 @@ std::optional<Merge> FindRule(const Rules& rules, int left, int right) {
 // Looks at all pairs again after every merge.
 std::vector<int> MergeNaively(const Rules& rules, std::vector<int> values) {
   for (;;) {
-    int best_key = std::numeric_limits<int>::max();
+    uint32_t best_rank = std::numeric_limits<uint32_t>::max();
     size_t best = values.size();
     for (size_t i = 0; i + 1 < values.size(); ++i) {
       const auto merge = FindRule(rules, values[i], values[i + 1]);
-      if (!merge || merge->key >= best_key) continue;
-      best_key = merge->key;
+      if (!merge || merge->rank >= best_rank) continue;
+      best_rank = merge->rank;
       best = i;
     }
     if (best == values.size()) return values;
@@ -41,10 +41,11 @@ TEST(PairMerger, EqualsTheNaiveLoop) {
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   const auto number = [&](int limit) { return static_cast<int>(random() % limit); };
-  PairMerger<int, int> merger;
+  PairMerger<int> merger;
   for (int round = 0; round < 3000; ++round) {
     Rules rules;
-    for (int i = 0; i < 12; ++i) rules[{number(5), number(5)}] = {number(6), number(5)};
+    for (int i = 0; i < 12; ++i)
+      rules[{number(5), number(5)}] = {static_cast<uint32_t>(number(6)), number(5)};
     std::vector<int> values(number(40));
     for (int& value : values) value = number(5);
     const std::vector<int> expected = MergeNaively(rules, values);
@@ -58,10 +59,11 @@ TEST(PairMerger, EqualsTheNaiveLoop) {
 
 TEST(PairMerger, LongRunsStayLinear) {
   std::vector<int> values(200'000, 0);
-  PairMerger<int, int> merger;
+  PairMerger<int> merger;
   // Level by level: 0 0 → 1, 1 1 → 2, …
   const auto find = [](int left, int right) {
-    return left == right ? std::optional(Merge{left, left + 1}) : std::nullopt;
+    return left == right ? std::optional(Merge{static_cast<uint32_t>(left), left + 1})
+                         : std::nullopt;
   };
   EXPECT_LE(merger.Run(values, find), 600'000u);
   EXPECT_EQ(values, (std::vector<int>{17, 16, 11, 10, 8, 6}));  // 200'000 in binary

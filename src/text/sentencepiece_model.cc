@@ -1,6 +1,7 @@
 // SentencePiece BPE ("llama"): scored pieces, spaces spelled ▁, bytes for what has no piece.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <unordered_map>
 #include <utility>
@@ -31,6 +32,13 @@ std::string Replace(std::string_view text, std::string_view what, std::string_vi
   }
 }
 
+// Orders like −score: the best score is the lowest number. REQUIRES: score is not NaN.
+uint32_t RankOfScore(float score) {
+  const auto bits = std::bit_cast<uint32_t>(0.0f - score);  // both zeros are +0
+  constexpr uint32_t kSign = uint32_t{1} << 31;
+  return (bits & kSign) != 0 ? ~bits : bits | kSign;
+}
+
 class SentencePieceModel : public TextModel {
  public:
   explicit SentencePieceModel(const Vocab& vocab)
@@ -42,7 +50,7 @@ class SentencePieceModel : public TextModel {
       const auto id = static_cast<TokenId>(i);
       if (token.text.size() == 1) byte_tokens_[static_cast<uint8_t>(token.text[0])] = id;
       if (!IsTextToken(token.type)) continue;
-      pieces_.emplace(token.text, Piece{id, token.score});
+      pieces_.emplace(token.text, Piece{id, RankOfScore(token.score)});
       max_piece_bytes_ = std::max(max_piece_bytes_, token.text.size());
     }
     for (size_t i = 0; i < vocab.tokens.size(); ++i) {
@@ -60,7 +68,7 @@ class SentencePieceModel : public TextModel {
       values.push_back(rest.substr(0, CharacterLength(rest.front())));
       rest.remove_prefix(values.back().size());
     }
-    PairMerger<float, std::string_view> merger;
+    PairMerger<std::string_view> merger;
     const size_t num_lookups = merger.Run(
         values,
         [this](std::string_view left, std::string_view right) { return Join(left, right); });
@@ -75,9 +83,9 @@ class SentencePieceModel : public TextModel {
  private:
   struct Piece {
     TokenId id;
-    float score;
+    uint32_t rank;
   };
-  using Merge = PairMerge<float, std::string_view>;
+  using Merge = PairMerge<std::string_view>;
 
   // The values are neighbours in one text.
   std::optional<Merge> Join(std::string_view left, std::string_view right) const {
@@ -85,7 +93,7 @@ class SentencePieceModel : public TextModel {
     if (both.size() > max_piece_bytes_) return std::nullopt;
     const auto piece = pieces_.find(both);
     if (piece == pieces_.end()) return std::nullopt;
-    return Merge{-piece->second.score, both};
+    return Merge{piece->second.rank, both};
   }
 
   // What has no piece becomes one token per byte.

@@ -41,9 +41,10 @@ std::optional<size_t> SpecialMatcher::LongestAt(std::string_view text) const {
     const auto begin = entries_.begin() + static_cast<ptrdiff_t>(first);
     const auto end = entries_.begin() + static_cast<ptrdiff_t>(last);
     const auto byte = [&](const Entry& entry) { return ByteAt(entry.special.text, depth); };
-    const auto range = std::ranges::equal_range(begin, end, ByteAt(text, depth), {}, byte);
-    first = static_cast<size_t>(range.begin() - entries_.begin());
-    last = static_cast<size_t>(range.end() - entries_.begin());
+    const auto lower = std::ranges::lower_bound(begin, end, ByteAt(text, depth), {}, byte);
+    const auto upper = std::ranges::upper_bound(lower, end, ByteAt(text, depth), {}, byte);
+    first = static_cast<size_t>(lower - entries_.begin());
+    last = static_cast<size_t>(upper - entries_.begin());
   }
   return longest;
 }
