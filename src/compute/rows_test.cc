@@ -147,7 +147,7 @@ TEST(RowsTest, EveryLengthAndAlignmentGivesTheScalarBits) {
           GuardedRow row_a(a, offset), row_b(b, (offset * 5 + 3) % kMaxOffset),
               row_c(c, (offset * 7 + 1) % kMaxOffset);
           operation.run(*rows, row_a.data(), row_b.data(), row_c.data(), n);
-          ASSERT_EQ(std::memcmp(row_a.data(), expected.data(), n * sizeof(float)), 0)
+          ASSERT_TRUE(n == 0 || std::memcmp(row_a.data(), expected.data(), n * sizeof(float)) == 0)
               << operation.name << ", " << rows->isa << ", n " << n << ", offset " << offset
               << ", seed " << kSeed;
           ASSERT_TRUE(row_a.guards_hold()) << operation.name << ", " << rows->isa << ", n " << n;
