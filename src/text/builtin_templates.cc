@@ -62,7 +62,7 @@ constexpr std::string_view kMistralV3 = R"jinja(
     {{- '[INST] ' ~ ns.system ~ message.content ~ '[/INST]' -}}
     {%- set ns.system = '' -%}
   {%- else -%}
-    {{- ' ' ~ message.content ~ eos_token -}}
+    {{- ' ' ~ message.content | trim ~ eos_token -}}
   {%- endif -%}
 {%- endfor -%}
 )jinja";
@@ -95,8 +95,11 @@ constexpr std::string_view kGemma = R"jinja(
     {%- set ns.system = message.content | trim ~ '\n\n' -%}
   {%- else -%}
     {{- '<start_of_turn>' ~ ('model' if message.role == 'assistant' else message.role) ~ '\n' -}}
-    {{- ns.system ~ message.content | trim ~ '<end_of_turn>\n' -}}
-    {%- set ns.system = '' -%}
+    {%- if message.role != 'assistant' -%}
+      {{- ns.system -}}
+      {%- set ns.system = '' -%}
+    {%- endif -%}
+    {{- message.content | trim ~ '<end_of_turn>\n' -}}
   {%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%}

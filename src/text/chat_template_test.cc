@@ -22,7 +22,7 @@ Result<std::string> Render(const std::string& source, const ChatInput& input) {
   return chat.Render(input);
 }
 
-// What llama.cpp renders for the same name.
+// As llama.cpp renders the same names, with the model's own tokens where it writes them out.
 TEST(ChatTemplate, BuiltinsRenderTheirFamilysFormat) {
   const std::map<std::string_view, std::string> expected = {
       {"chatml",
