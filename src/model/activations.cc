@@ -9,18 +9,30 @@ namespace kvern::model {
 using compute::kRowTile;
 using compute::kTokenTile;
 
-Result<Activations> Activations::Create(uint32_t max_tokens, uint32_t max_cols, bool quantized,
-                                        bool floats) {
+Result<Activations> Activations::Create(uint32_t max_tokens, uint32_t max_cols, InputForms forms) {
   Activations result;
-  if (quantized) {
+  if (forms.quantized) {
     KVERN_ASSIGN_OR_RETURN(result.quantized_, AlignedBuffer::Create(compute::QuantizedTileBytes(
                                                   max_tokens, max_cols)));
   }
-  if (floats) {
+  if (forms.floats) {
     KVERN_ASSIGN_OR_RETURN(result.floats_,
                            AlignedBuffer::Create(compute::FloatTileBytes(max_tokens, max_cols)));
   }
   return result;
+}
+
+void Activations::Reset(uint32_t num_tokens,
+                        std::initializer_list<const compute::PackedMatrix*> readers) {
+  num_tokens_ = num_tokens;
+  cols_ = (*readers.begin())->cols();
+  forms_ = {};
+  for (const compute::PackedMatrix* reader : readers) {
+    CHECK(reader->cols() == cols_);
+    forms_.Add(*reader);
+  }
+  CHECK(!forms_.quantized || compute::QuantizedTileBytes(num_tokens, cols_) <= quantized_.bytes());
+  CHECK(!forms_.floats || compute::FloatTileBytes(num_tokens, cols_) <= floats_.bytes());
 }
 
 uint32_t Activations::TileTokens(uint32_t tile) const {
@@ -36,13 +48,13 @@ const std::byte* Activations::Tile(uint32_t tile, bool quantized) const {
 bool Activations::Pack(const compute::LinearKernels& kernels, const float* x, uint32_t token) {
   const uint32_t tile = token / kTokenTile;
   bool finite = true;
-  if (quantized_.bytes() > 0) {
+  if (forms_.quantized) {
     finite = kernels.quantize(x, cols_,
                               {.tile = const_cast<std::byte*>(Tile(tile, true)),
                                .num_tokens = TileTokens(tile),
                                .token = token % kTokenTile});
   }
-  if (floats_.bytes() > 0) {
+  if (forms_.floats) {
     kernels.pack_floats(x, cols_,
                         {.tile = const_cast<std::byte*>(Tile(tile, false)),
                          .num_tokens = TileTokens(tile),
@@ -54,8 +66,8 @@ bool Activations::Pack(const compute::LinearKernels& kernels, const float* x, ui
 void Activations::Multiply(const compute::LinearKernels& kernels,
                            const compute::PackedMatrix& weights, uint32_t first_tile,
                            uint32_t end_tile, float* out, size_t out_stride) const {
-  CHECK(weights.cols() == cols_);
   const bool quantized = weights.format().quantized_input;
+  CHECK(weights.cols() == cols_ && (quantized ? forms_.quantized : forms_.floats));
   const auto multiply = kernels.multiply[FormatIndex(weights.format())];
   const uint32_t num_token_tiles = (num_tokens_ + kTokenTile - 1) / kTokenTile;
   // A group of token tiles that stays in the L2 cache meets each row tile in turn.

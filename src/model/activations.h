@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "base/aligned_buffer.h"
 #include "base/result.h"
@@ -14,19 +15,26 @@
 
 namespace kvern::model {
 
+// The forms that weights read.
+struct InputForms {
+  bool quantized = false;
+  bool floats = false;
+
+  void Add(const compute::PackedMatrix& weights) {
+    (weights.format().quantized_input ? quantized : floats) = true;
+  }
+};
+
 class Activations {
  public:
   // Room for `max_tokens` of up to `max_cols` inputs.
-  static Result<Activations> Create(uint32_t max_tokens, uint32_t max_cols, bool quantized,
-                                    bool floats);
+  static Result<Activations> Create(uint32_t max_tokens, uint32_t max_cols, InputForms forms);
 
-  // Starts a matrix of num_tokens × cols.
-  void Reset(uint32_t num_tokens, uint32_t cols) {
-    num_tokens_ = num_tokens;
-    cols_ = cols;
-  }
+  // Starts a matrix of num_tokens × cols, to be multiplied with each of `readers`, whose width cols
+  // is. REQUIRES: their forms and the size are within what was created.
+  void Reset(uint32_t num_tokens, std::initializer_list<const compute::PackedMatrix*> readers);
 
-  // Packs one token's `cols` inputs. False if an input is not finite.
+  // Packs one token's inputs. False if one that is to be quantised is not finite.
   bool Pack(const compute::LinearKernels& kernels, const float* x, uint32_t token);
 
   // out[t · out_stride + r] for rows [16·first_tile, 16·end_tile) of `weights` and all tokens t.
@@ -42,6 +50,7 @@ class Activations {
 
   AlignedBuffer quantized_;
   AlignedBuffer floats_;
+  InputForms forms_;
   uint32_t num_tokens_ = 0;
   uint32_t cols_ = 0;
 };

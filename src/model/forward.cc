@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <initializer_list>
 #include <numbers>
 #include <utility>
 #include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
+#include "base/fp_env.h"
 #include "model/activations.h"
 #include "model/attend.h"
 #include "model/attention_plan.h"
@@ -31,21 +33,14 @@ struct FloatRows {
   float* row(uint32_t token) const { return data + token * stride; }
 };
 
-// What a model's weights read: int8 activations, floats, or both.
-struct InputForms {
-  bool quantized = false;
-  bool floats = false;
-};
+// All forms that a model's weights read.
 InputForms FormsOf(const Weights& weights) {
   InputForms forms;
-  const auto add = [&forms](const PackedMatrix& matrix) {
-    (matrix.format().quantized_input ? forms.quantized : forms.floats) = true;
-  };
-  add(weights.head());
+  forms.Add(weights.head());
   for (const LayerWeights& layer : weights.layers) {
     for (const PackedMatrix* matrix :
          {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down}) {
-      add(*matrix);
+      forms.Add(*matrix);
     }
   }
   return forms;
@@ -93,8 +88,8 @@ class DecoderForward final : public Forward {
   void ComputeLogits(size_t thread, std::span<float> logits);
 
   template <typename RowSource>
-  const Activations& Pack(size_t thread, std::span<const uint32_t> tokens, uint32_t cols,
-                          RowSource source);
+  const Activations& Pack(size_t thread, std::span<const uint32_t> tokens,
+                          std::initializer_list<const PackedMatrix*> readers, RowSource source);
   void ProjectQkv(size_t thread, const LayerWeights& layer, const Activations& input);
   void ProjectGateUp(size_t thread, const LayerWeights& layer, const Activations& input);
   void AddProjection(size_t thread, const PackedMatrix& weights, const Activations& input);
@@ -143,12 +138,10 @@ Status DecoderForward::Allocate() {
   }
   const InputForms forms = FormsOf(model_.weights());
   const uint32_t widest = std::max({config_.hidden, q_width, config_.ffn_hidden});
-  KVERN_ASSIGN_OR_RETURN(activations_,
-                         Activations::Create(max_tokens_, widest, forms.quantized, forms.floats));
+  KVERN_ASSIGN_OR_RETURN(activations_, Activations::Create(max_tokens_, widest, forms));
   scratch_bytes_ += activations_.bytes();
   for (size_t thread = 0; thread < team_.size(); ++thread) {
-    KVERN_ASSIGN_OR_RETURN(Activations own, Activations::Create(kPrivateTokens, widest,
-                                                                forms.quantized, forms.floats));
+    KVERN_ASSIGN_OR_RETURN(Activations own, Activations::Create(kPrivateTokens, widest, forms));
     scratch_.push_back(
         {std::move(own), std::vector<float>(widest), TileAttention(isa_.attention, layout_)});
     scratch_bytes_ += scratch_.back().activations.bytes() + widest * sizeof(float) +
@@ -215,35 +208,37 @@ void DecoderForward::RunLayer(size_t thread, uint32_t index) {
     };
   };
 
-  ProjectQkv(thread, layer, Pack(thread, all_rows_, config_.hidden, normalized(layer.attn_norm)));
+  ProjectQkv(thread, layer,
+             Pack(thread, all_rows_, {&layer.q, &layer.k, &layer.v}, normalized(layer.attn_norm)));
   team_.Barrier();
   StoreKeysAndValues(thread, index);
   team_.Barrier();
   Attend(thread, index);
   team_.Barrier();
-  const uint32_t q_width = config_.num_heads * config_.head_dim;
+  AddProjection(thread, layer.attn_output,
+                Pack(thread, all_rows_, {&layer.attn_output},
+                     [this](uint32_t m, float*) { return attention_.row(m); }));
+  team_.Barrier();
+  ProjectGateUp(thread, layer,
+                Pack(thread, all_rows_, {&layer.gate, &layer.up}, normalized(layer.ffn_norm)));
+  team_.Barrier();
   AddProjection(
-      thread, layer.attn_output,
-      Pack(thread, all_rows_, q_width, [this](uint32_t m, float*) { return attention_.row(m); }));
-  team_.Barrier();
-  ProjectGateUp(thread, layer, Pack(thread, all_rows_, config_.hidden, normalized(layer.ffn_norm)));
-  team_.Barrier();
-  AddProjection(thread, layer.down,
-                Pack(thread, all_rows_, config_.ffn_hidden,
-                     [this](uint32_t m, float*) { return gate_.row(m); }));
+      thread, layer.down,
+      Pack(thread, all_rows_, {&layer.down}, [this](uint32_t m, float*) { return gate_.row(m); }));
   team_.Barrier();
 }
 
-// Packs source(m, scratch) for each m of `tokens`: every thread all of few for itself, or its share
-// of many between barriers.
+// Packs source(m, scratch) for each m of `tokens`, for `readers` to multiply: every thread all of
+// few for itself, or its share of many between barriers.
 template <typename RowSource>
 const Activations& DecoderForward::Pack(size_t thread, std::span<const uint32_t> tokens,
-                                        uint32_t cols, RowSource source) {
+                                        std::initializer_list<const PackedMatrix*> readers,
+                                        RowSource source) {
   const auto num_tokens = static_cast<uint32_t>(tokens.size());
   ThreadScratch& own = scratch_[thread];
   const bool is_private = num_tokens <= kPrivateTokens;
   Activations& target = is_private ? own.activations : activations_;
-  if (is_private || thread == 0) target.Reset(num_tokens, cols);
+  if (is_private || thread == 0) target.Reset(num_tokens, readers);
   if (!is_private) team_.Barrier();
   const auto [begin, end] =
       is_private ? std::pair<size_t, size_t>{0, num_tokens} : team_.Share(num_tokens, thread);
@@ -325,7 +320,10 @@ void DecoderForward::StoreKeysAndValues(size_t thread, uint32_t index) {
     for (uint32_t head = 0; head < config_.num_heads; ++head) {
       PrepareHead(q_.row(m) + head * config_.head_dim, layer.q_norm, position);
     }
-    isa_.rows->scale(q_.row(m), query_scale_, size_t{config_.num_heads} * config_.head_dim);
+    const size_t q_width = size_t{config_.num_heads} * config_.head_dim;
+    isa_.rows->scale(q_.row(m), query_scale_, q_width);
+    // Attention may hide such a query behind weights of zero; a key or value is caught when stored.
+    if (!isa_.rows->all_finite(q_.row(m), q_width)) Fail(rows_[m].slice);
     for (uint32_t head = 0; head < config_.num_kv_heads; ++head) {
       PrepareHead(k_.row(m) + head * config_.head_dim, layer.k_norm, position);
       StoreHead(m, index, head);
@@ -376,7 +374,7 @@ void DecoderForward::ComputeLogits(size_t thread, std::span<float> logits) {
                         config_.rms_eps, out);
     return static_cast<const float*>(out);
   };
-  const Activations& input = Pack(thread, logit_rows_, config_.hidden, normalized);
+  const Activations& input = Pack(thread, logit_rows_, {&head}, normalized);
   const auto [begin, end] = team_.Share(head.num_tiles(), thread);
   input.Multiply(*isa_.linear, head, static_cast<uint32_t>(begin), static_cast<uint32_t>(end),
                  logits.data(), logits_stride());
@@ -393,6 +391,7 @@ void DecoderForward::ComputeLogits(size_t thread, std::span<float> logits) {
 Result<std::unique_ptr<Forward>> Forward::Create(const Model* model, const compute::Isa* isa,
                                                  ThreadTeam* team, const compute::KvLayout& layout,
                                                  uint32_t max_tokens) {
+  const ScopedFpEnv fp_env;
   auto forward = std::make_unique<DecoderForward>(model, isa, team, layout, max_tokens);
   KVERN_RETURN_IF_ERROR(forward->Allocate());
   return std::unique_ptr<Forward>(std::move(forward));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/fp_env.h"
 #include "model/arch/architecture.h"
 
 namespace kvern::model {
@@ -14,6 +15,7 @@ Model::Model(ModelConfig config, Weights weights, compute::RopeTable rope, uint3
 
 Result<Model> Model::Load(const Gguf& gguf, uint32_t max_positions, ThreadTeam* team,
                           const ProgressFunction& progress) {
+  const ScopedFpEnv fp_env;
   KVERN_ASSIGN_OR_RETURN(ModelConfig config, ReadConfig(gguf));
   KVERN_ASSIGN_OR_RETURN(Weights weights, LoadWeights(gguf, config, team, progress));
   auto rope = compute::RopeTable::Create({.dims = config.rope_dims,

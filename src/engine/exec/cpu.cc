@@ -1,5 +1,6 @@
 #include "engine/exec/cpu.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -41,23 +42,64 @@ class CpuExecutor final : public Executor {
   Status CheckLimits(const StepPlan& plan) const {
     size_t num_tokens = 0;
     for (const Slice& slice : plan.slices) {
+      KVERN_RETURN_IF_ERROR(CheckSlice(slice));
       num_tokens += slice.tokens.size();
-      const size_t end = slice.first_position + slice.tokens.size();
-      if (end > info_.max_positions) {
-        return Errorf(ErrorCode::kInvalidArgument,
-                      "a sequence of {} tokens exceeds the context of {}", end,
-                      info_.max_positions);
-      }
-      for (const TokenId token : slice.tokens) {
-        if (static_cast<uint32_t>(token) >= info_.vocab_size) {
-          return Errorf(ErrorCode::kInvalidArgument, "token {} is outside the vocabulary of {}",
-                        static_cast<uint32_t>(token), info_.vocab_size);
-        }
-      }
     }
     if (num_tokens > info_.max_step_tokens) {
       return Errorf(ErrorCode::kInvalidArgument, "a step of {} tokens exceeds the limit of {}",
                     num_tokens, info_.max_step_tokens);
+    }
+    return CheckShared(plan);
+  }
+
+  Status CheckSlice(const Slice& slice) const {
+    const size_t end = slice.first_position + slice.tokens.size();
+    if (slice.tokens.empty() || slice.num_logits > slice.tokens.size() ||
+        (slice.sample != nullptr && slice.num_logits == 0)) {
+      return Errorf(ErrorCode::kInvalidArgument,
+                    "a slice of {} tokens cannot give logits of {}, nor sample without any",
+                    slice.tokens.size(), slice.num_logits);
+    }
+    if (end > info_.max_positions) {
+      return Errorf(ErrorCode::kInvalidArgument,
+                    "a sequence of {} tokens exceeds the context of {}", end, info_.max_positions);
+    }
+    if (slice.views.size() != 1 || slice.views[0].num_blocks * size_t{kBlockTokens} < end) {
+      return Errorf(ErrorCode::kInvalidArgument, "a sequence of {} tokens has too few KV blocks",
+                    end);
+    }
+    for (const TokenId token : slice.tokens) {
+      if (static_cast<uint32_t>(token) >= info_.vocab_size) {
+        return Errorf(ErrorCode::kInvalidArgument, "token {} is outside the vocabulary of {}",
+                      static_cast<uint32_t>(token), info_.vocab_size);
+      }
+    }
+    return {};
+  }
+
+  // A group must be what it says: the same blocks, all of them behind every member's new tokens.
+  static Status CheckShared(const StepPlan& plan) {
+    std::vector<bool> grouped(plan.slices.size());
+    for (const SharedPrefix& group : plan.shared) {
+      const std::byte* const* blocks = nullptr;
+      const uint32_t num_blocks = group.num_chunks * kChunkBlocks;
+      for (const uint32_t index : group.slices) {
+        if (index >= grouped.size() || grouped[index]) {
+          return Errorf(ErrorCode::kInvalidArgument,
+                        "slice {} of {} is in a shared group twice or does not exist", index,
+                        grouped.size());
+        }
+        grouped[index] = true;
+        const Slice& slice = plan.slices[index];
+        if (slice.first_position / kChunkTokens < group.num_chunks ||
+            (blocks != nullptr &&
+             !std::equal(blocks, blocks + num_blocks, slice.views[0].blocks))) {
+          return Errorf(ErrorCode::kInvalidArgument,
+                        "slice {} does not share its first {} chunks with its group", index,
+                        group.num_chunks);
+        }
+        blocks = slice.views[0].blocks;
+      }
     }
     return {};
   }

@@ -39,10 +39,14 @@ Status CheckMemory(const model::Gguf& gguf, size_t weight_bytes, size_t kv_bytes
 
 }  // namespace
 
-Result<OpenedModel> OpenedModel::Open(OpenOptions options) {
+Result<OpenedModel> OpenedModel::Open(const OpenOptions& options) {
+  KVERN_ASSIGN_OR_RETURN(model::Gguf gguf, model::Gguf::Open(options.path));
+  return Open(std::move(gguf), options);
+}
+
+Result<OpenedModel> OpenedModel::Open(model::Gguf gguf, const OpenOptions& options) {
   OpenedModel opened;
   KVERN_ASSIGN_OR_RETURN(opened.isa_, compute::SelectIsa(options.isa));
-  KVERN_ASSIGN_OR_RETURN(model::Gguf gguf, model::Gguf::Open(options.path));
   opened.gguf_ = std::make_unique<model::Gguf>(std::move(gguf));
   KVERN_ASSIGN_OR_RETURN(const model::ModelConfig config, model::ReadConfig(*opened.gguf_));
   KVERN_ASSIGN_OR_RETURN(opened.tokenizer_, model::LoadTokenizer(*opened.gguf_));

@@ -48,7 +48,10 @@ struct MemoryPlan {
 class OpenedModel {
  public:
   // Errors: those of the parts, and kOutOfMemory with the numbers when it cannot fit.
-  static Result<OpenedModel> Open(OpenOptions options);
+  static Result<OpenedModel> Open(const OpenOptions& options);
+
+  // The same for a file that is open already; options.path is not read.
+  static Result<OpenedModel> Open(model::Gguf gguf, const OpenOptions& options);
 
   OpenedModel(OpenedModel&&) = default;
   OpenedModel& operator=(OpenedModel&&) = delete;

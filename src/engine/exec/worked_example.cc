@@ -14,13 +14,13 @@
 #include "engine/exec/cpu.h"
 #include "kv/block_store.h"
 #include "kv/block_table.h"
-#include "model/activations.h"
 
 namespace kvern::engine {
 namespace {
 
 constexpr uint32_t kDim = 4;
 constexpr uint32_t kMaxTokens = 4;
+static_assert(kMaxTokens <= compute::kTokenTile);
 constexpr uint32_t kPoolBlocks = 2;
 
 constexpr float kTokens[] = {
@@ -44,9 +44,6 @@ class Example {
       : isa_(isa), layout_(layout), pool_(pool), table_(pool, kv::GroupId{0}) {}
 
   Status Prepare() {
-    KVERN_ASSIGN_OR_RETURN(activations_, model::Activations::Create(kMaxTokens, kDim,
-                                                                    /*quantized=*/false,
-                                                                    /*floats=*/true));
     for (compute::PackedMatrix* weights : {&query_weights_, &key_weights_, &value_weights_}) {
       KVERN_ASSIGN_OR_RETURN(*weights,
                              compute::PackedMatrix::Create(compute::QuantType::kF32, kDim, kDim));
@@ -79,18 +76,26 @@ class Example {
  private:
   std::byte* block() const { return table_.View().blocks[0]; }
 
-  Matrix Project(const compute::PackedMatrix& weights, const Matrix& inputs) {
-    activations_.Reset(inputs.rows, kDim);
+  Matrix Project(const compute::PackedMatrix& weights, const Matrix& inputs) const {
+    std::vector<float> tile(inputs.values.size());
     for (uint32_t t = 0; t < inputs.rows; ++t) {
-      CHECK(activations_.Pack(*isa_.linear, inputs.row(t), t));
+      isa_.linear->pack_floats(inputs.row(t), kDim,
+                               {.tile = reinterpret_cast<std::byte*>(tile.data()),
+                                .num_tokens = inputs.rows,
+                                .token = t});
     }
-    const uint32_t padded = weights.num_tiles() * compute::kRowTile;
-    std::vector<float> outputs(size_t{inputs.rows} * padded);
-    activations_.Multiply(*isa_.linear, weights, 0, weights.num_tiles(), outputs.data(), padded);
+    Matrix padded(inputs.rows, weights.num_tiles() * compute::kRowTile);
+    isa_.linear->multiply[FormatIndex(weights.format())](
+        {.weights = weights.tile(0),
+         .tile_bytes = weights.tile_bytes(),
+         .num_row_tiles = weights.num_tiles(),
+         .cols = kDim,
+         .activations = reinterpret_cast<const std::byte*>(tile.data()),
+         .num_tokens = inputs.rows,
+         .out = padded.row(0),
+         .out_stride = padded.cols});
     Matrix result(inputs.rows, kDim);
-    for (uint32_t t = 0; t < inputs.rows; ++t) {
-      std::copy_n(&outputs[size_t{t} * padded], kDim, result.row(t));
-    }
+    for (uint32_t t = 0; t < inputs.rows; ++t) std::copy_n(padded.row(t), kDim, result.row(t));
     return result;
   }
 
@@ -189,7 +194,6 @@ class Example {
   const compute::KvLayout& layout_;
   kv::BlockPool* const pool_;
   kv::BlockTable table_;
-  model::Activations activations_;
   compute::PackedMatrix query_weights_, key_weights_, value_weights_;
 };
 
