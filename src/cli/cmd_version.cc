@@ -11,15 +11,37 @@
 #include "cli/json_output.h"
 #include "compute/isa.h"
 #include "compute/numerics_version.h"
+#include "engine/exec/golden.h"
 
 namespace kvern::cli {
 namespace {
 
 struct VersionFlags {
   bool json = false;
+  bool check = false;
 };
 
+// Computes the golden logits on every instruction set of this CPU. The error is that of the first
+// that gives others.
+Status Check(const VersionFlags& flags) {
+  Status result;
+  nlohmann::ordered_json outcomes;
+  for (const compute::Isa& isa : compute::Isas()) {
+    if (!isa.supported()) continue;
+    const Status status = engine::CheckGoldenLogits(isa);
+    const char* outcome = status.ok() ? "ok" : "differs";
+    outcomes[std::string(isa.name)] = outcome;
+    if (!flags.json) fmt::print("golden logits on {}: {}\n", isa.name, outcome);
+    if (result.ok()) result = status;
+  }
+  if (flags.json) {
+    PrintJson({{"numerics_version", compute::kNumericsVersion}, {"golden_logits", outcomes}});
+  }
+  return result;
+}
+
 Status Version(const VersionFlags& flags) {
+  if (flags.check) return Check(flags);
   std::vector<std::string> supported;
   for (const compute::Isa& isa : compute::Isas()) {
     if (isa.supported()) supported.emplace_back(isa.name);
@@ -42,6 +64,8 @@ Status Version(const VersionFlags& flags) {
 Action DeclareVersion(CLI::App& app) {
   const auto flags = std::make_shared<VersionFlags>();
   app.add_flag("--json", flags->json, "Print JSON");
+  app.add_flag("--check", flags->check,
+               "Compute the golden logits on this CPU; fail if a bit differs");
   return [flags] { return Version(*flags); };
 }
 
