@@ -17,8 +17,12 @@ constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 
 constexpr Command kCommands[] = {
+    {.name = "run", .help = "Answer a prompt, or talk", .declare = DeclareRun},
     {.name = "score", .help = "Measure how well a model predicts a text", .declare = DeclareScore},
     {.name = "tokenize", .help = "Show the tokens of a text", .declare = DeclareTokenize},
+    {.name = "explain",
+     .help = "Show how attention and the KV cache work, on an example",
+     .declare = DeclareExplain},
     {.name = "inspect", .help = "Show what a model file holds", .declare = DeclareInspect},
     {.name = "version",
      .help = "Show version, numerics version and CPU",
@@ -30,6 +34,7 @@ constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
     {"-ctk", "--cache-type-k"},
     {"-ctv", "--cache-type-v"},
     {"-sys", "--system-prompt"},
+    {"-cnv", "--conversation"},
     {"-no-cnv", "--no-conversation"},
 };
 

@@ -33,7 +33,9 @@ std::span<const Command> Commands();
 // Parses and runs a whole command line, without the program's name. Returns the exit code.
 int RunCommandLine(std::span<const std::string> arguments);
 
+Action DeclareExplain(CLI::App& app);
 Action DeclareInspect(CLI::App& app);
+Action DeclareRun(CLI::App& app);
 Action DeclareScore(CLI::App& app);
 Action DeclareTokenize(CLI::App& app);
 Action DeclareVersion(CLI::App& app);

@@ -22,13 +22,6 @@ std::string Names(auto&& rows) {
   return names;
 }
 
-Result<compute::KvDtype> ParseDtype(const char* flag, const std::string& name) {
-  const compute::KvDtypeTraits* traits = compute::FindKvDtype(name);
-  if (traits != nullptr) return traits->dtype;
-  return Errorf(ErrorCode::kInvalidArgument, "{}: unknown type '{}': use one of {}", flag, name,
-                Names(compute::KvDtypes()));
-}
-
 Status CheckRange(const char* flag, std::optional<uint32_t> value, uint32_t low, uint32_t high) {
   if (!value || (*value >= low && *value <= high)) return {};
   return Errorf(ErrorCode::kInvalidArgument, "{}: {} is outside {} … {}", flag, *value, low, high);
@@ -55,6 +48,13 @@ void AddEngineFlags(CLI::App& app, EngineFlags& flags) {
       ->capture_default_str();
 }
 
+Result<compute::KvDtype> ParseKvDtype(const char* flag, const std::string& name) {
+  const compute::KvDtypeTraits* traits = compute::FindKvDtype(name);
+  if (traits != nullptr) return traits->dtype;
+  return Errorf(ErrorCode::kInvalidArgument, "{}: unknown type '{}': use one of {}", flag, name,
+                Names(compute::KvDtypes()));
+}
+
 Result<const kv::Strategy*> StrategyFromFlags(const EngineFlags& flags) {
   auto strategy = kv::FindStrategy(flags.strategy);
   if (!strategy.ok()) {
@@ -68,8 +68,8 @@ Result<engine::OpenedModel> OpenFromFlags(const EngineFlags& flags) {
   KVERN_RETURN_IF_ERROR(CheckRange("-b", flags.batch, 1, 1 << 16));
   KVERN_RETURN_IF_ERROR(CheckRange("-c", flags.context, 0, 1 << 20));
   engine::OpenOptions options;
-  KVERN_ASSIGN_OR_RETURN(options.k_dtype, ParseDtype("-ctk", flags.k_dtype));
-  KVERN_ASSIGN_OR_RETURN(options.v_dtype, ParseDtype("-ctv", flags.v_dtype));
+  KVERN_ASSIGN_OR_RETURN(options.k_dtype, ParseKvDtype("-ctk", flags.k_dtype));
+  KVERN_ASSIGN_OR_RETURN(options.v_dtype, ParseKvDtype("-ctv", flags.v_dtype));
   KVERN_RETURN_IF_ERROR(StrategyFromFlags(flags));
   KVERN_ASSIGN_OR_RETURN(options.path, FindModel(flags.model));
   options.context = flags.context;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "compute/kv_dtype.h"
 #include "engine/exec/open.h"
 #include "kv/strategy.h"
 
@@ -31,6 +32,9 @@ void AddEngineFlags(CLI::App& app, EngineFlags& flags);
 // Opens the model that the flags name, with a progress line on a terminal. Errors: kInvalidArgument
 // names the flag; the rest are OpenedModel::Open's.
 Result<engine::OpenedModel> OpenFromFlags(const EngineFlags& flags);
+
+// The type that `flag` (-ctk or -ctv) names. Errors: kInvalidArgument, naming those that exist.
+Result<compute::KvDtype> ParseKvDtype(const char* flag, const std::string& name);
 
 // The strategy that --kv names.
 Result<const kv::Strategy*> StrategyFromFlags(const EngineFlags& flags);

@@ -10,25 +10,26 @@ Generation::Generation(Executor* executor, GenerationOptions options)
       options_(std::move(options)),
       cache_(options_.strategy->make(options_.cache)) {}
 
-Status Generation::Start(std::vector<TokenId> prompt, const SamplingParams& params,
-                         std::optional<size_t> max_new_tokens) {
-  if (prompt.empty()) {
+Status Generation::Start(GenerationRequest request) {
+  const size_t num_prompt = request.prompt.size();
+  if (num_prompt == 0) {
     return Errorf(ErrorCode::kInvalidArgument, "the prompt has no tokens: give it some text");
   }
-  if (prompt.size() > context()) {
+  if (num_prompt > context()) {
     return Errorf(ErrorCode::kInvalidArgument,
                   "the prompt has {} tokens, but the context is {}: shorten it or raise -c",
-                  prompt.size(), context());
+                  num_prompt, context());
   }
-  if (max_new_tokens && prompt.size() + *max_new_tokens > context()) {
+  if (request.max_new_tokens && num_prompt + *request.max_new_tokens > context()) {
     return Errorf(ErrorCode::kInvalidArgument,
                   "{} prompt tokens and -n {} exceed the context of {}: lower -n or raise -c",
-                  prompt.size(), *max_new_tokens, context());
+                  num_prompt, *request.max_new_tokens, context());
   }
-  tokens_ = std::move(prompt);
-  num_prompt_tokens_ = tokens_.size();
-  max_new_tokens_ = max_new_tokens.value_or(context());
-  params_ = params;
+  tokens_ = std::move(request.prompt);
+  num_prompt_tokens_ = num_prompt;
+  max_new_tokens_ = request.max_new_tokens.value_or(context());
+  sampling_ = std::move(request.sampling);
+  completion_index_ = request.completion_index;
   finish_ = max_new_tokens_ == 0 ? FinishReason::kLength : FinishReason::kNone;
 
   // The last prompt token is computed in any case: its logits are wanted.
@@ -52,7 +53,7 @@ Result<std::optional<SampledToken>> Generation::Step() {
 
   // Execute.
   const PagedView view = cache_->View();
-  const SampleRequest sample = {&params_, tokens_, num_prompt_tokens_, /*completion_index=*/0};
+  const SampleRequest sample = {&sampling_, tokens_, num_prompt_tokens_, completion_index_};
   StepPlan plan;
   plan.slices.push_back({.tokens = std::span(tokens_).subspan(first, count),
                          .first_position = static_cast<uint32_t>(first),

@@ -52,14 +52,20 @@ struct GenerationOptions {
   std::function<void(const StepTrace&)> on_step;  // may be empty
 };
 
+struct GenerationRequest {
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  std::optional<size_t> max_new_tokens;  // none: up to the context
+  uint32_t completion_index = 0;         // another completion of the same prompt: drawn anew
+};
+
 class Generation {
  public:
   Generation(Executor* executor, GenerationOptions options);
 
-  // Begins a reply to `prompt` of at most `max_new_tokens` (none: up to the context). Errors:
-  // kInvalidArgument if the prompt is empty or does not fit the context, with the numbers.
-  Status Start(std::vector<TokenId> prompt, const SamplingParams& params,
-               std::optional<size_t> max_new_tokens);
+  // Begins a reply. Errors: kInvalidArgument if the prompt is empty or does not fit the context,
+  // with the numbers.
+  Status Start(GenerationRequest request);
 
   // One step. Returns the token it gave, if any: none while prefilling, and none once finished.
   Result<std::optional<SampledToken>> Step();
@@ -88,7 +94,8 @@ class Generation {
   size_t num_prompt_tokens_ = 0;
   size_t num_kept_tokens_ = 0;
   size_t max_new_tokens_ = 0;
-  SamplingParams params_;
+  SamplingParams sampling_;
+  uint32_t completion_index_ = 0;
   FinishReason finish_ = FinishReason::kNone;
   std::span<const float> last_logits_;
 };

@@ -73,6 +73,14 @@ std::vector<TokenId> Tokens(std::initializer_list<uint32_t> ids) {
   return tokens;
 }
 
+GenerationRequest Request(std::initializer_list<uint32_t> prompt,
+                          std::optional<size_t> max_new_tokens = std::nullopt) {
+  GenerationRequest request;
+  request.prompt = Tokens(prompt);
+  request.max_new_tokens = max_new_tokens;
+  return request;
+}
+
 class GenerationTest : public testing::Test {
  protected:
   Generation Make(std::string_view strategy, size_t context, size_t chunk = 100) {
@@ -109,7 +117,7 @@ TEST_F(GenerationTest, EveryStrategyAndChunkGivesTheSameReply) {
     for (const size_t chunk : {1u, 2u, 3u, 100u}) {
       SCOPED_TRACE(testing::Message() << strategy.name << " chunk " << chunk);
       Generation generation = Make(strategy.name, 200, chunk);
-      ASSERT_TRUE(generation.Start(Tokens({9, 8, 14, 15, 15}), {}, std::nullopt).ok());
+      ASSERT_TRUE(generation.Start(Request({9, 8, 14, 15, 15})).ok());
       EXPECT_EQ(Finish(generation), Tokens({16, 17, 18, 19, 20}));
       EXPECT_EQ(generation.finish_reason(), FinishReason::kStop);
       EXPECT_EQ(generation.tokens().size(), 9u);
@@ -119,34 +127,34 @@ TEST_F(GenerationTest, EveryStrategyAndChunkGivesTheSameReply) {
 
 TEST_F(GenerationTest, LengthEndsAtTheLimitOrTheContext) {
   Generation generation = Make("paged", 10);
-  ASSERT_TRUE(generation.Start(Tokens({21, 22}), {}, 3).ok());
+  ASSERT_TRUE(generation.Start(Request({21, 22}, 3)).ok());
   EXPECT_EQ(Finish(generation).size(), 3u);
   EXPECT_EQ(generation.finish_reason(), FinishReason::kLength);
-  ASSERT_TRUE(generation.Start(Tokens({21, 22}), {}, std::nullopt).ok());
+  ASSERT_TRUE(generation.Start(Request({21, 22})).ok());
   EXPECT_EQ(Finish(generation).size(), 9u);  // the last one fills no row
   EXPECT_EQ(generation.finish_reason(), FinishReason::kLength);
 }
 
 TEST_F(GenerationTest, WhatDoesNotFitIsRefusedWithTheNumbers) {
   Generation generation = Make("paged", 4);
-  EXPECT_EQ(generation.Start(Tokens({1, 2, 3, 4, 5}), {}, std::nullopt).error().message,
+  EXPECT_EQ(generation.Start(Request({1, 2, 3, 4, 5})).error().message,
             "the prompt has 5 tokens, but the context is 4: shorten it or raise -c");
-  EXPECT_EQ(generation.Start(Tokens({1, 2}), {}, 3).error().message,
+  EXPECT_EQ(generation.Start(Request({1, 2}, 3)).error().message,
             "2 prompt tokens and -n 3 exceed the context of 4: lower -n or raise -c");
-  EXPECT_FALSE(generation.Start({}, {}, std::nullopt).ok());
+  EXPECT_FALSE(generation.Start({}).ok());
 }
 
 TEST_F(GenerationTest, AFollowUpKeepsTheCommonPrefix) {
   for (const kv::Strategy& strategy : kv::Strategies()) {
     SCOPED_TRACE(strategy.name);
     Generation generation = Make(strategy.name, 200);
-    ASSERT_TRUE(generation.Start(Tokens({1, 2, 17}), {}, std::nullopt).ok());
+    ASSERT_TRUE(generation.Start(Request({1, 2, 17})).ok());
     EXPECT_EQ(Finish(generation), Tokens({18, 19, 20}));  // rows of 1 2 17 18 19 are computed
-    ASSERT_TRUE(generation.Start(Tokens({1, 2, 17, 18, 4, 4}), {}, std::nullopt).ok());
+    ASSERT_TRUE(generation.Start(Request({1, 2, 17, 18, 4, 4})).ok());
     EXPECT_EQ(generation.num_kept_tokens(), strategy.recomputes_history ? 0u : 4u);
     EXPECT_EQ(Finish(generation), Tokens({5, 6, 7}));
     // The same prompt again: its last token is computed for its logits.
-    ASSERT_TRUE(generation.Start(Tokens({1, 2}), {}, 1).ok());
+    ASSERT_TRUE(generation.Start(Request({1, 2}, 1)).ok());
     EXPECT_EQ(generation.num_kept_tokens(), strategy.recomputes_history ? 0u : 1u);
     EXPECT_EQ(Finish(generation), Tokens({3}));
   }
@@ -154,7 +162,7 @@ TEST_F(GenerationTest, AFollowUpKeepsTheCommonPrefix) {
 
 TEST_F(GenerationTest, AFailedStepLeavesTheSequenceAsItWas) {
   Generation generation = Make("paged", 200);
-  ASSERT_TRUE(generation.Start(Tokens({1, 2, 17}), {}, std::nullopt).ok());
+  ASSERT_TRUE(generation.Start(Request({1, 2, 17})).ok());
   executor_.fail_at_position = 4;
   ASSERT_TRUE(generation.Step().ok());
   ASSERT_TRUE(generation.Step().ok());
@@ -168,7 +176,7 @@ TEST_F(GenerationTest, AFailedStepLeavesTheSequenceAsItWas) {
 
 TEST_F(GenerationTest, TracesCountEveryRow) {
   Generation generation = Make("paged", 200, /*chunk=*/4);
-  ASSERT_TRUE(generation.Start(Tokens({1, 2, 3, 4, 5, 17}), {}, std::nullopt).ok());
+  ASSERT_TRUE(generation.Start(Request({1, 2, 3, 4, 5, 17})).ok());
   Finish(generation);
   ASSERT_EQ(traces_.size(), 4u);
   EXPECT_EQ(traces_[0].num_tokens, 4u);

@@ -77,6 +77,17 @@ bool StripsAfter(const Vocab& vocab, std::string_view text) {
   return vocab.strip_after_special && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
 }
 
+std::string WithoutMark(std::string_view text, std::string_view mark) {
+  std::string result;
+  while (!mark.empty()) {
+    const size_t at = text.find(mark);
+    if (at == std::string_view::npos) break;
+    result.append(text.substr(0, at));
+    text.remove_prefix(at + mark.size());
+  }
+  return result.append(text);
+}
+
 SpecialMatcher MakeMatcher(const Vocab& vocab, bool parse_special) {
   std::vector<SpecialMatcher::Special> specials;
   for (size_t i = 0; i < vocab.tokens.size(); ++i) {
@@ -100,21 +111,37 @@ class Tokenizer::Impl {
         user_defined_(MakeMatcher(vocab_, /*parse_special=*/false)),
         all_special_(MakeMatcher(vocab_, /*parse_special=*/true)) {}
 
-  void EncodeText(std::string_view text, bool parse_special, std::vector<TokenId>& out) const {
+  void EncodeText(std::string_view text, const EncodeOptions& options,
+                  std::vector<TokenId>& out) const {
     bool after_special = true;
     const auto encode = [&](std::string_view ordinary) {
-      if (ordinary.empty()) return;
-      model_->Encode(ordinary, after_special, out);
+      const std::string unmarked = WithoutMark(ordinary, options.mark);
+      if (unmarked.empty()) return;
+      model_->Encode(unmarked, after_special, out);
       after_special = false;
     };
     size_t begin = 0;
-    for (const auto& match : (parse_special ? all_special_ : user_defined_).Find(text)) {
+    for (const auto& match : (options.parse_special ? all_special_ : user_defined_).Find(text)) {
       encode(text.substr(begin, match.begin - begin));
       out.push_back(match.id);
       after_special = true;
       begin = match.end;
     }
     encode(text.substr(begin));
+  }
+
+  std::string MarkSpecial(std::string_view text, std::string_view mark) const {
+    std::string marked;
+    size_t begin = 0;
+    for (const auto& match : all_special_.Find(text)) {
+      if (vocab_.tokens[static_cast<size_t>(match.id)].type == TokenType::kUserDefined) continue;
+      // Behind the first character, so that the rest stays whole characters.
+      size_t inside = match.begin + 1;
+      while (inside < match.end && (static_cast<uint8_t>(text[inside]) & 0xC0) == 0x80) ++inside;
+      marked.append(text.substr(begin, inside - begin)).append(mark);
+      begin = inside;
+    }
+    return marked.append(text.substr(begin));
   }
 
   std::string TokenText(TokenId id, bool render_special) const {
@@ -169,9 +196,14 @@ std::vector<TokenId> Tokenizer::Encode(std::string_view text, EncodeOptions opti
   CHECK(text.size() < kMaxTextBytes);
   std::vector<TokenId> out;
   if (options.add_special && adds_bos()) out.push_back(*bos());
-  impl_->EncodeText(text, options.parse_special, out);
+  impl_->EncodeText(text, options, out);
   if (options.add_special && adds_eos()) out.push_back(*eos());
   return out;
+}
+
+std::string Tokenizer::MarkSpecial(std::string_view text, std::string_view mark) const {
+  CHECK(!mark.empty() && text.find(mark) == std::string_view::npos);
+  return impl_->MarkSpecial(text, mark);
 }
 
 std::string Tokenizer::TokenText(TokenId id, bool render_special) const {

@@ -24,6 +24,9 @@ namespace kvern::text {
 struct EncodeOptions {
   bool add_special = false;    // begin and end as the model wants it: BOS, EOS
   bool parse_special = false;  // "<|im_end|>" is the token of that name, not text
+  // Taken out of the text after special tokens were found: one that is broken up by it is text
+  // (see MarkSpecial). Empty: none.
+  std::string_view mark = {};
 };
 
 class Tokenizer {
@@ -38,6 +41,11 @@ class Tokenizer {
 
   // REQUIRES: text.size() < 1 GiB.
   std::vector<TokenId> Encode(std::string_view text, EncodeOptions options) const;
+
+  // `text` with `mark` inside everything in it that would be parsed as a special token, so that it
+  // stays text wherever it is put, when encoded with the same mark.
+  // REQUIRES: `text` does not contain `mark`.
+  std::string MarkSpecial(std::string_view text, std::string_view mark) const;
 
   // The bytes that a token stands for, which need not be whole characters. Control and unknown
   // tokens are nothing unless `render_special`. REQUIRES: id is in the vocabulary.

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numbers>
 #include <span>
-#include <utility>
 
 #include "base/check.h"
 #include "base/fp_env.h"

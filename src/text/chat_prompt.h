@@ -1,0 +1,22 @@
+// Chat prompts: a conversation to the tokens that the model continues.
+//
+// Renders the conversation with its template and tokenizes the result so that special tokens in it
+// come from the template (and from the model's own earlier replies) only: whatever a user, system
+// or tool message spells like a special token stays text.
+#pragma once
+
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace kvern::text {
+
+// Starts with BOS once where the model wants it, whether or not the template writes it.
+// Errors: those of ChatTemplate::Render.
+Result<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
+                                        const ChatTemplate& chat_template, const ChatInput& input);
+
+}  // namespace kvern::text
