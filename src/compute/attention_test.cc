@@ -130,6 +130,7 @@ std::vector<float> AttendReference(const Cache& cache, const float* q, uint32_t 
       lanes[t % 16] += weight;
       for (uint32_t d = 0; d < dim; ++d) sum[d] = std::fma(weight, cache.v(t)[d], sum[d]);
     }
+    for (float& x : sum) x += 0.0f;
     for (int width = 8; width > 0; width /= 2) {
       for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
     }
@@ -241,6 +242,46 @@ TEST(Attention, AnyHeadSizeLengthAndWindow) {
   }
   // Large scores reach the cut-off of the exponential, and rescale whole chunks to zero.
   CheckCase({64, KvDtype::kF16, KvDtype::kF16, 400, 0, 30.0f});
+}
+
+// A sum of tiny products that cancel must not keep the sign of its rounding error: the zero weights
+// of hidden keys would change it, depending on what their rows hold.
+TEST(Attention, HiddenKeysDoNotChangeTheSignOfZero) {
+  constexpr uint32_t kDim = 16;
+  for (const Isa& isa : Isas()) {
+    if (!isa.supported()) continue;
+    const auto attend = [&](float hidden_value) {
+      alignas(64) float k[kDim * kBlockTokens] = {}, v[kBlockTokens * kDim] = {};
+      k[1] = k[2] = -114.3f;  // keys 1 and 2 weigh about 2⁻¹¹⁴, key 0 weighs 1 and has no value
+      for (uint32_t d = 0; d < kDim; ++d) {
+        v[1 * kDim + d] = 0x1p-30f * (1 + 0.0617f * static_cast<float>(d));
+        v[2 * kDim + d] = -v[1 * kDim + d];
+        for (uint32_t t = 3; t < kBlockTokens; ++t) v[t * kDim + d] = hidden_value;
+      }
+      std::vector<std::byte> block(sizeof(k) + sizeof(v));
+      std::memcpy(block.data(), k, sizeof(k));
+      std::memcpy(block.data() + sizeof(k), v, sizeof(v));
+      std::byte* const blocks[] = {block.data()};
+      const float query[kDim] = {1.0f};
+      const VisibleRange visible = {0, 3};
+      std::vector<float> partial(PartialFloats(kDim));
+      AttendChunk(*isa.attention, KvDtype::kF32, KvDtype::kF32,
+                  {.queries = query,
+                   .num_queries = 1,
+                   .head_dim = kDim,
+                   .v_dim = kDim,
+                   .blocks = blocks,
+                   .num_blocks = 1,
+                   .k_offset = 0,
+                   .v_offset = sizeof(k),
+                   .visible = &visible,
+                   .partials = partial.data()});
+      return partial;
+    };
+    const auto over_zeros = attend(0.0f), over_values = attend(-65504.0f);
+    EXPECT_EQ(std::memcmp(over_zeros.data(), over_values.data(), over_zeros.size() * 4), 0)
+        << isa.name;
+  }
 }
 
 TEST(Attention, VisibleRanges) {

@@ -155,7 +155,10 @@ KVERN_INLINE void OutputTile(const ChunkTask& task, uint32_t query, uint32_t dim
   for (int i = 0; i < kQueries; ++i) {
     float* out = task.partials + (query + i) * PartialFloats(task.v_dim) + 16 + dim;
 #pragma GCC unroll 4
-    for (int c = 0; c < kVectors; ++c) Store(out + c * kLanes, acc[i][c]);
+    for (int c = 0; c < kVectors; ++c) {
+      // -0 to +0: a cancelled sum may be -0, which the zero weight of a hidden key may turn or not.
+      Store(out + c * kLanes, Add(acc[i][c], Set1(0.0f)));
+    }
   }
 }
 
