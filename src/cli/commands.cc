@@ -20,6 +20,7 @@ constexpr Command kCommands[] = {
     {.name = "run", .help = "Answer a prompt, or talk", .declare = DeclareRun},
     {.name = "score", .help = "Measure how well a model predicts a text", .declare = DeclareScore},
     {.name = "tokenize", .help = "Show the tokens of a text", .declare = DeclareTokenize},
+    {.name = "demo", .help = "Measure what the KV cache does, here and now", .declare = DeclareDemo},
     {.name = "explain",
      .help = "Show how attention and the KV cache work, on an example",
      .declare = DeclareExplain},

@@ -24,6 +24,7 @@ class ChatPromptTest : public ::testing::Test {
     Vocab vocab = testing::TinyBpe({});
     start_ = testing::AddToken(vocab, "<|im_start|>", TokenType::kControl);
     end_ = testing::AddToken(vocab, "<|im_end|>", TokenType::kControl);
+    testing::AddToken(vocab, "m_end|>", TokenType::kControl);  // inside the one before
     tool_ = testing::AddToken(vocab, "<tool>", TokenType::kUserDefined);
     vocab.eos = end_;
     tokenizer_ = *Tokenizer::Create(std::move(vocab));

@@ -130,18 +130,23 @@ class Tokenizer::Impl {
     encode(text.substr(begin));
   }
 
-  std::string MarkSpecial(std::string_view text, std::string_view mark) const {
-    std::string marked;
-    size_t begin = 0;
-    for (const auto& match : all_special_.Find(text)) {
-      if (vocab_.tokens[static_cast<size_t>(match.id)].type == TokenType::kUserDefined) continue;
-      // Behind the first character, so that the rest stays whole characters.
-      size_t inside = match.begin + 1;
-      while (inside < match.end && (static_cast<uint8_t>(text[inside]) & 0xC0) == 0x80) ++inside;
-      marked.append(text.substr(begin, inside - begin)).append(mark);
-      begin = inside;
+  std::string MarkSpecial(std::string text, std::string_view mark) const {
+    // A broken token may have a shorter one inside: again, until there is none.
+    while (true) {
+      std::string marked;
+      size_t begin = 0;
+      for (const auto& match : all_special_.Find(text)) {
+        if (vocab_.tokens[static_cast<size_t>(match.id)].type == TokenType::kUserDefined) continue;
+        // Behind the first character, so that the rest stays whole characters.
+        size_t inside = match.begin + 1;
+        while (inside < match.end && (static_cast<uint8_t>(text[inside]) & 0xC0) == 0x80) ++inside;
+        if (inside == match.end) continue;  // one character cannot be broken
+        marked.append(text, begin, inside - begin).append(mark);
+        begin = inside;
+      }
+      if (begin == 0) return text;
+      text = marked.append(text, begin);
     }
-    return marked.append(text.substr(begin));
   }
 
   std::string TokenText(TokenId id, bool render_special) const {
@@ -203,7 +208,7 @@ std::vector<TokenId> Tokenizer::Encode(std::string_view text, EncodeOptions opti
 
 std::string Tokenizer::MarkSpecial(std::string_view text, std::string_view mark) const {
   CHECK(!mark.empty() && text.find(mark) == std::string_view::npos);
-  return impl_->MarkSpecial(text, mark);
+  return impl_->MarkSpecial(std::string(text), mark);
 }
 
 std::string Tokenizer::TokenText(TokenId id, bool render_special) const {
