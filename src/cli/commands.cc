@@ -20,7 +20,9 @@ constexpr Command kCommands[] = {
     {.name = "run", .help = "Answer a prompt, or talk", .declare = DeclareRun},
     {.name = "score", .help = "Measure how well a model predicts a text", .declare = DeclareScore},
     {.name = "tokenize", .help = "Show the tokens of a text", .declare = DeclareTokenize},
-    {.name = "demo", .help = "Measure what the KV cache does, here and now", .declare = DeclareDemo},
+    {.name = "demo",
+     .help = "Measure what the KV cache does, here and now",
+     .declare = DeclareDemo},
     {.name = "explain",
      .help = "Show how attention and the KV cache work, on an example",
      .declare = DeclareExplain},
@@ -32,11 +34,8 @@ constexpr Command kCommands[] = {
 
 // Flags of several letters behind one dash, as llama.cpp spells them, which CLI11 cannot parse.
 constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
-    {"-ctk", "--cache-type-k"},
-    {"-ctv", "--cache-type-v"},
-    {"-sys", "--system-prompt"},
-    {"-cnv", "--conversation"},
-    {"-no-cnv", "--no-conversation"},
+    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"},       {"-sys", "--system-prompt"},
+    {"-cnv", "--conversation"}, {"-no-cnv", "--no-conversation"},
 };
 
 std::vector<std::string> InReverse(std::span<const std::string> arguments) {
@@ -74,7 +73,7 @@ std::span<const Command> Commands() { return kCommands; }
 
 int RunCommandLine(std::span<const std::string> arguments) {
   CLI::App app("Kvern runs language models on the CPU, from a paged KV cache.", "kvern");
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.get_formatter()->column_width(34);
   std::vector<std::pair<CLI::App*, Action>> actions;
   for (const Command& command : Commands()) {
@@ -99,7 +98,7 @@ int RunCommandLine(std::span<const std::string> arguments) {
     const Status status = Perform(action);
     return status.ok() ? 0 : Fail(status.error());
   }
-  return 0;
+  return Fail(Errorf(ErrorCode::kInvalidArgument, "name a command (see: kvern --help)"));
 }
 
 }  // namespace kvern::cli

@@ -31,7 +31,8 @@ Result<std::pair<TokenId, float>> ParseLogitBias(const std::string& text) {
 
 uint64_t DrawSeed() {
   std::random_device device;
-  return uint64_t{device()} << 32 | device();
+  // Readers of JSON may keep no more than 53 bits, and --seed must give the same reply again.
+  return (uint64_t{device()} << 32 | device()) >> 11;
 }
 
 }  // namespace

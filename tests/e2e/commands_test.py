@@ -12,7 +12,7 @@ USAGE, FAILURE = 2, 1
 class CommandLine(harness.CommandTest):
     def test_help_lists_every_command(self):
         out = self.output_of("--help")
-        for command in ("score", "tokenize", "inspect", "version"):
+        for command in ("run", "score", "tokenize", "demo", "explain", "inspect", "version"):
             self.assertIn(f"\n  {command} ", out)
             self.assertIn("--help", self.output_of(command, "--help"))
 
@@ -39,7 +39,8 @@ class CommandLine(harness.CommandTest):
 
 
 class ModelFiles(harness.CommandTest):
-    COMMANDS = (("inspect", "-m"), ("tokenize", "-p", "a", "-m"), ("score", "-p", "a b c", "-m"))
+    COMMANDS = (("inspect", "-m"), ("tokenize", "-p", "a", "-m"), ("score", "-p", "a b c", "-m"),
+                ("run", "-p", "a", "-m"), ("demo", "-m"))
 
     def test_missing_and_foreign_files(self):
         for command in self.COMMANDS:

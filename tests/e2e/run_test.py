@@ -1,0 +1,170 @@
+"""kvern run: one shot and in conversation, from the cache and without, and how it fails."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+
+import harness
+
+USAGE, FAILURE = 2, 1
+QUESTION = "Name three rivers of Europe."
+
+
+class OneShot(harness.CommandTest):
+    def reply(self, *flags):
+        return json.loads(self.output_of("run", "-m", harness.default_model, "-p", QUESTION,
+                                         "-n", "12", "--json", *flags))
+
+    def test_the_answer_does_not_depend_on_the_cache(self):
+        cached = self.reply("--temp", "0")
+        uncached = self.reply("--temp", "0", "--kv", "none")
+        self.assertEqual(cached["tokens"], uncached["tokens"])
+        self.assertEqual(cached["text"], uncached["text"])
+        self.assertEqual(len(cached["tokens"]), cached["usage"]["completion_tokens"])
+        # The prompt's rows and those of all tokens but the last, in whole blocks of 16.
+        rows = cached["usage"]["prompt_tokens"] + len(cached["tokens"]) - 1
+        self.assertEqual(cached["kv_bytes"], -(-rows // 16) * 16 * cached["kv_bytes_per_token"])
+
+    def test_a_seed_decides_the_answer(self):
+        first = self.reply("--temp", "1.5", "--seed", "7")
+        self.assertEqual(first["seed"], 7)
+        self.assertEqual(first["tokens"], self.reply("--temp", "1.5", "--seed", "7")["tokens"])
+        drawn = self.reply("--temp", "1.5")
+        again = self.reply("--temp", "1.5", "--seed", str(drawn["seed"]))
+        self.assertEqual(drawn["tokens"], again["tokens"])
+
+    def test_text_comes_from_standard_input_and_statistics_go_to_standard_error(self):
+        code, out, err = self.run_kvern("run", "-m", harness.default_model, "-n", "4", "--temp", "0",
+                                        text=QUESTION)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(out, self.output_of("run", "-m", harness.default_model, "-n", "4", "--temp",
+                                             "0", "-p", QUESTION))
+        self.assertRegex(err, r"prefill \d+ tokens, [\d.]+ t/s; decode 4 tokens, .*KV cache [\d.]+ \w+")
+
+    def test_trace_follows_the_cache(self):
+        _, _, err = self.run_kvern("run", "-m", harness.default_model, "-p", QUESTION, "-n", "3",
+                                   "--trace")
+        for event in ("allocate", "bulk write", "append", "read", "free"):
+            self.assertIn(event, err)
+
+
+class Errors(harness.CommandTest):
+    def assert_refused(self, message, *flags):
+        self.assert_fails(USAGE, message, "run", "-m", harness.default_model, "-p", QUESTION, *flags)
+
+    def test_what_does_not_fit_the_context(self):
+        self.assert_refused("raise -c", "-c", "8")
+        self.assert_refused("lower -n or raise -c", "-c", "64", "-n", "64")
+
+    def test_bad_values_name_the_flag(self):
+        for flag, value in (("--kv", "what"), ("-ctk", "q9"), ("-ctv", "f64"), ("-t", "0"),
+                            ("-n", "-2"), ("-b", "0"), ("--chat-template", "nope"),
+                            ("--seed", "x"), ("-c", "-1")):
+            with self.subTest(flag=flag):
+                spelled = {"-n": "-n", "--seed": "--seed", "-c": "--ctx-size"}.get(flag, flag)
+                self.assert_refused(spelled, flag, value)
+
+    def test_sampling_values(self):
+        for flag, value in (("--temp", "-1"), ("--top-p", "3"), ("--min-p", "2"), ("--temp", "nan"),
+                            ("--repeat-penalty", "0")):
+            with self.subTest(flag=flag):
+                self.assert_refused("", flag, value)
+
+    def test_unwritable_files(self):
+        self.assert_fails(FAILURE, "/no/dir/x.svg: cannot create", "demo", "--chart", "/no/dir/x.svg",
+                          "-m", harness.default_model)
+        self.assert_fails(FAILURE, "/no/dir/logits: cannot create", "score", "--logits-out",
+                          "/no/dir/logits", "-p", "a b c", "-m", harness.default_model)
+
+
+class Terminal:
+    """kvern in a pseudo-terminal: what a person sees and types."""
+
+    def __init__(self, *arguments):
+        self.screen = ""
+        self.process, self.terminal = self._start([str(a) for a in arguments])
+
+    def _start(self, arguments):
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen([harness.program, *arguments], stdin=theirs, stdout=theirs,
+                                   stderr=theirs, start_new_session=True)
+        os.close(theirs)
+        return process, ours
+
+    def type(self, text):
+        os.write(self.terminal, text.encode())
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+
+    def wait_for(self, text, seconds=60):
+        """Everything seen up to `text`, which is taken off the screen."""
+        deadline = time.monotonic() + seconds
+        while text not in self.screen:
+            ready, _, _ = select.select([self.terminal], [], [], deadline - time.monotonic())
+            if not ready:
+                raise AssertionError(f"no {text!r} within {seconds} s; on the screen: {self.screen!r}")
+            try:
+                self.screen += os.read(self.terminal, 4096).decode(errors="replace")
+            except OSError:
+                raise AssertionError(f"ended without {text!r}: {self.screen!r}") from None
+        seen, self.screen = self.screen.split(text, 1)
+        return seen
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.terminal)
+
+
+class Conversation(harness.CommandTest):
+    def start(self, *flags):
+        terminal = Terminal("run", "-m", harness.default_model, "--temp", "0", *flags)
+        self.addCleanup(terminal.close)
+        terminal.wait_for("> ")
+        return terminal
+
+    def test_commands_and_the_closing_line(self):
+        terminal = self.start("-n", "6")
+        terminal.type("Hello\n")
+        terminal.wait_for("\n> ")
+        terminal.type("/stats\n")
+        self.assertIn("last reply: prefill", terminal.wait_for("\n> "))
+        terminal.type("And now?\n")
+        terminal.wait_for("\n> ")
+        terminal.type("/stats\n")
+        self.assertRegex(terminal.wait_for("\n> "), r"last reply: prefill \d+ tokens \(\d+ cached\)")
+        terminal.type("/exit\n")
+        terminal.wait_for("KV cache")
+        self.assertEqual(terminal.process.wait(10), 0)
+
+    def test_interrupts(self):
+        terminal = self.start()
+        terminal.type("Write a long story about an old mill by a lake.\n")
+        terminal.wait_for("lake.\r\n")
+        terminal.wait_for(" ")
+        terminal.interrupt()
+        terminal.wait_for("(stopped)")
+        terminal.wait_for("> ")
+        terminal.type("/stats\n")
+        terminal.wait_for("> ")
+        terminal.interrupt()
+        terminal.wait_for("once more")
+        terminal.interrupt()
+        self.assertEqual(terminal.process.wait(10), 0)
+
+    def test_a_history_that_no_longer_fits(self):
+        terminal = self.start("-c", "64", "-n", "8")
+        terminal.type("word " * 60 + "\n")
+        self.assertIn("raise -c; /clear starts a new", terminal.wait_for("\n> "))
+        terminal.type("Hi\n")
+        self.assertNotIn("raise -c", terminal.wait_for("\n> "))
+
+
+if __name__ == "__main__":
+    harness.main()
