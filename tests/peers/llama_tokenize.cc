@@ -42,9 +42,9 @@ void PrintIds(const llama_vocab* vocab) {
     if (std::fread(text.data(), 1, length, stdin) != length) return;
     ids.resize(length + 8);
     try {
-      const int32_t count = llama_tokenize(
-          vocab, text.data(), static_cast<int32_t>(length), ids.data(),
-          static_cast<int32_t>(ids.size()), (header[0] & 1) != 0, (header[0] & 2) != 0);
+      const int32_t count = llama_tokenize(vocab, text.data(), static_cast<int32_t>(length),
+                                           ids.data(), static_cast<int32_t>(ids.size()),
+                                           (header[0] & 1) != 0, (header[0] & 2) != 0);
       for (int32_t i = 0; i < count; ++i) std::printf(i == 0 ? "%d" : " %d", ids[i]);
     } catch (const std::exception&) {
       std::printf("refused");
