@@ -4,9 +4,15 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
+import struct
 import subprocess
+import tempfile
 import time
+from pathlib import Path
+
+import gguf
 
 import harness
 
@@ -73,6 +79,18 @@ class Errors(harness.CommandTest):
                             ("--repeat-penalty", "0")):
             with self.subTest(flag=flag):
                 self.assert_refused("", flag, value)
+
+    def test_a_damaged_model_says_so(self):
+        # A copy of a model whose embeddings are all infinite.
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "damaged.gguf"
+            shutil.copy(harness.tiny_models / "tiny-llama-mha-f32.gguf", path)
+            tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+            embedding = tensors["token_embd.weight"]
+            with open(path, "r+b") as file:
+                file.seek(int(embedding.data_offset))
+                file.write(struct.pack("<f", float("inf")) * int(embedding.n_elements))
+            self.assert_fails(FAILURE, "not finite", "run", "-m", path, "-p", QUESTION, "-n", "2")
 
     def test_unwritable_files(self):
         self.assert_fails(FAILURE, "/no/dir/x.svg: cannot create", "demo", "--chart", "/no/dir/x.svg",
