@@ -1,9 +1,11 @@
-// kvern demo: one document, three questions, without and with the KV cache, step by step.
+// kvern demo: one document and three questions without and with the KV cache, and what one more
+// token costs at growing positions.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,7 +17,7 @@
 #include "cli/engine_flags.h"
 #include "cli/progress.h"
 #include "cli/reply_stats.h"
-#include "cli/svg_chart.h"
+#include "cli/step_costs.h"
 #include "engine/generation.h"
 #include "text/chat_prompt.h"
 
@@ -40,7 +42,7 @@ constexpr std::string_view kQuestions[] = {
     "How many soldiers shared one quern?",
 };
 
-constexpr size_t kTableRows = 8;
+constexpr size_t kRepeatedTokens = 1024;
 
 struct DemoFlags {
   EngineFlags engine;
@@ -169,40 +171,16 @@ void PrintAnswers(const Conversation& without, const Conversation& with) {
   }
 }
 
-// Steps of decoding alone: the first of a reply also computes the question.
-void PrintSteps(const Conversation& without, const Conversation& with, size_t token_bytes) {
-  std::vector<size_t> decode;
-  for (size_t i = 0; i < with.steps.size(); ++i) {
-    if (!with.steps[i].is_first) decode.push_back(i);
-  }
-  fmt::print("\n{:>10}  {:>16}  {:>16}  {:>12}\n", "position", "ms without cache", "ms with cache",
-             "KV in use");
-  const size_t num_rows = std::min(kTableRows, decode.size());
-  for (size_t row = 0; row < num_rows; ++row) {
-    const size_t i = decode[num_rows == 1 ? 0 : row * (decode.size() - 1) / (num_rows - 1)];
-    fmt::print("{:>10}  {:>16.1f}  {:>16.1f}  {:>12}\n", with.steps[i].position,
-               without.steps[i].ms, with.steps[i].ms,
-               FormatBytes(with.steps[i].position * token_bytes));
-  }
+// Text to stand before a token at any position: the document, again and again.
+std::vector<TokenId> RepeatDocument(const text::Tokenizer& tokenizer) {
+  const auto once = tokenizer.Encode(kDocument, {.add_special = true});
+  std::vector<TokenId> text;
+  while (text.size() < kRepeatedTokens) text.insert(text.end(), once.begin(), once.end());
+  return text;
 }
 
-ChartLine DecodeLine(std::string name, const Conversation& conversation) {
-  ChartLine line{std::move(name), {}};
-  for (const Step& step : conversation.steps) {
-    if (!step.is_first) line.points.push_back({static_cast<double>(step.position), step.ms});
-  }
-  return line;
-}
-
-Status WriteChart(const std::string& path, const Conversation& without, const Conversation& with) {
-  const LineChart chart{.title = "What the next token costs",
-                        .x_label = "position (tokens)",
-                        .y_label = "time of a step (ms)",
-                        .lines = {DecodeLine("without a KV cache", without),
-                                  DecodeLine("with the paged KV cache", with)}};
-  KVERN_RETURN_IF_ERROR(WriteTextFile(path, RenderSvg(chart)));
-  fmt::print("chart: {}\n", path);
-  return {};
+bool AllSame(const std::vector<StepCost>& costs) {
+  return std::all_of(costs.begin(), costs.end(), [](const StepCost& cost) { return cost.is_same; });
 }
 
 Status Demo(const DemoFlags& flags) {
@@ -221,19 +199,27 @@ Status Demo(const DemoFlags& flags) {
   KVERN_ASSIGN_OR_RETURN(const Conversation with,
                          Interview(flags, &model, &chat, *cached).Run("With the KV cache"));
 
+  KVERN_ASSIGN_OR_RETURN(const std::vector<StepCost> costs,
+                         MeasureStepCosts(model, *cached, RepeatDocument(model.tokenizer())));
+
   const size_t num_identical = CountIdenticalSteps(without, with);
+  fmt::print("One document, three questions\n");
   PrintAnswers(without, with);
-  PrintSteps(without, with, model.layout().token_bytes());
   fmt::print("\nwhole conversation: {:.1f} s without the cache, {:.1f} s with it\n",
              without.seconds, with.seconds);
   fmt::print("KV cache at the end: {} ({} a token)\n", FormatBytes(with.kv_bytes),
              FormatBytes(model.layout().token_bytes()));
   fmt::print("logits of {} of {} steps are identical, bit for bit\n", num_identical,
              with.steps.size());
+  fmt::print("\nWhat one more token costs\n\n{}", FormatStepCosts(costs));
   if (!flags.chart_file.empty()) {
-    KVERN_RETURN_IF_ERROR(WriteChart(flags.chart_file, without, with));
+    KVERN_RETURN_IF_ERROR(WriteTextFile(flags.chart_file, DrawStepCosts(costs)));
+    fmt::print("\nchart: {}\n", flags.chart_file);
   }
-  if (num_identical == with.steps.size() && num_identical == without.steps.size()) return {};
+  if (num_identical == with.steps.size() && num_identical == without.steps.size() &&
+      AllSame(costs)) {
+    return {};
+  }
   return Errorf(ErrorCode::kIo, "the cache changed the answer: please report this as a bug");
 }
 
