@@ -90,16 +90,16 @@ class BlockPool {
   Result<BlockId> Allocate(GroupId group);
 
   // Another holder of an active or cached block.
-  void Retain(BlockId block);
+  void Retain(BlockId id);
 
   // One holder fewer; without the last one the block is cached if published, else free.
-  void Release(BlockId block);
+  void Release(BlockId id);
 
   // Makes an active block's bytes final. REQUIRES: not published.
-  void Publish(BlockId block);
+  void Publish(BlockId id);
 
   // The index forgets a block; if it was cached it is free. REQUIRES: published.
-  void Unpublish(BlockId block);
+  void Unpublish(BlockId id);
 
   std::byte* Address(BlockId block) const;
   uint32_t num_references(BlockId block) const { return blocks_[Index(block)].num_references; }
