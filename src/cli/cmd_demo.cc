@@ -71,16 +71,6 @@ struct Conversation {
   double seconds = 0;
 };
 
-Result<text::ChatTemplate> OwnTemplate(const engine::OpenedModel& model) {
-  KVERN_ASSIGN_OR_RETURN(const auto source, model.gguf().GetString("tokenizer.chat_template"));
-  const text::Tokenizer& tokenizer = model.tokenizer();
-  const auto spelling = [&](std::optional<TokenId> id) {
-    return id ? tokenizer.TokenText(*id, /*render_special=*/true) : std::string();
-  };
-  return text::ChatTemplate::Create(std::string(source), spelling(tokenizer.bos()),
-                                    spelling(tokenizer.eos()));
-}
-
 // Asks all questions in one conversation under one strategy.
 class Interview {
  public:
@@ -193,7 +183,9 @@ Status Demo(const DemoFlags& flags) {
   KVERN_ASSIGN_OR_RETURN(const kv::Strategy* cached, StrategyFromFlags(flags.engine));
   KVERN_ASSIGN_OR_RETURN(const kv::Strategy* uncached, kv::FindStrategy("none"));
   KVERN_ASSIGN_OR_RETURN(engine::OpenedModel model, OpenFromFlags(flags.engine));
-  KVERN_ASSIGN_OR_RETURN(const text::ChatTemplate chat, OwnTemplate(model));
+  KVERN_ASSIGN_OR_RETURN(const auto source, model.gguf().GetString("tokenizer.chat_template"));
+  KVERN_ASSIGN_OR_RETURN(const text::ChatTemplate chat,
+                         text::MakeChatTemplate(model.tokenizer(), std::string(source)));
   KVERN_ASSIGN_OR_RETURN(const Conversation without,
                          Interview(flags, &model, &chat, *uncached).Run("Without the KV cache"));
   KVERN_ASSIGN_OR_RETURN(const Conversation with,

@@ -58,13 +58,7 @@ Result<std::optional<text::ChatTemplate>> ReadTemplate(const RunFlags& flags,
     if (!own) return std::optional<text::ChatTemplate>();
     source = *own;
   }
-  const text::Tokenizer& tokenizer = model.tokenizer();
-  const auto text_of = [&](std::optional<TokenId> id) {
-    return id ? tokenizer.TokenText(*id, /*render_special=*/true) : std::string();
-  };
-  KVERN_ASSIGN_OR_RETURN(
-      auto chat_template,
-      text::ChatTemplate::Create(source, text_of(tokenizer.bos()), text_of(tokenizer.eos())));
+  KVERN_ASSIGN_OR_RETURN(auto chat_template, text::MakeChatTemplate(model.tokenizer(), source));
   return std::optional(std::move(chat_template));
 }
 

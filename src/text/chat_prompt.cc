@@ -1,6 +1,7 @@
 #include "text/chat_prompt.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,13 @@ void MarkStrings(const Tokenizer& tokenizer, const std::string& mark, Json& valu
 }
 
 }  // namespace
+
+Result<ChatTemplate> MakeChatTemplate(const Tokenizer& tokenizer, const std::string& source) {
+  const auto spelling = [&](std::optional<TokenId> id) {
+    return id ? tokenizer.TokenText(*id, /*render_special=*/true) : std::string();
+  };
+  return ChatTemplate::Create(source, spelling(tokenizer.bos()), spelling(tokenizer.eos()));
+}
 
 Result<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
                                         const ChatTemplate& chat_template, const ChatInput& input) {

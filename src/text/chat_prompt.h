@@ -5,6 +5,7 @@
 // or tool message spells like a special token stays text.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "base/ids.h"
@@ -13,6 +14,10 @@
 #include "text/tokenizer.h"
 
 namespace kvern::text {
+
+// The template of `source` with the spellings of the tokenizer's BOS and EOS, as templates print
+// them. Errors: those of ChatTemplate::Create.
+Result<ChatTemplate> MakeChatTemplate(const Tokenizer& tokenizer, const std::string& source);
 
 // Starts with BOS once where the model wants it, whether or not the template writes it.
 // Errors: those of ChatTemplate::Render.

@@ -95,7 +95,6 @@ KVERN_INLINE void StorePairs(float* p, F32x16 even, F32x16 odd) {
   JoinPairs(p, even.low, odd.low);
   JoinPairs(p + 16, even.high, odd.high);
 }
-KVERN_INLINE I32x16 LoadInt(const int32_t* p) { return {Load256(p), Load256(p + 8)}; }
 KVERN_INLINE I32x16 LoadI8(const int8_t* p) {
   return {_mm256_cvtepi8_epi32(Load64(p)), _mm256_cvtepi8_epi32(Load64(p + 8))};
 }

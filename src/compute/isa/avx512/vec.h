@@ -63,7 +63,6 @@ KVERN_INLINE void StorePairs(float* p, F32x16 even, F32x16 odd) {
   _mm512_storeu_ps(
       p + 16, _mm512_permutex2var_ps(even, _mm512_add_epi32(index, _mm512_set1_epi32(8)), odd));
 }
-KVERN_INLINE I32x16 LoadInt(const int32_t* p) { return _mm512_loadu_si512(p); }
 KVERN_INLINE __m128i Load128(const void* p) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }

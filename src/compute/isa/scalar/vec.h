@@ -89,11 +89,6 @@ KVERN_INLINE void StorePairs(float* p, F32x16 even, F32x16 odd) {
     p[2 * i + 1] = odd.lane[i];
   }
 }
-KVERN_INLINE I32x16 LoadInt(const int32_t* p) {
-  I32x16 result;
-  std::memcpy(result.lane, p, sizeof result.lane);
-  return result;
-}
 // 16 bytes, widened with and without sign.
 KVERN_INLINE I32x16 LoadI8(const int8_t* p) {
   return MapInt([=](int i) { return p[i]; });
