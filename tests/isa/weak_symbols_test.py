@@ -5,8 +5,8 @@
 An inline function that stays out of line is a weak symbol, and of several copies the linker keeps
 any: were it the AVX-512 one, every caller in the program would need AVX-512. So the objects of the
 modules whose command lines have an -m option (the kernels of src/compute/isa) must export strong
-symbols alone. Covers every build type, since kernels are compiled with -O2 in each; sanitizer
-builds, which run on the machine that built them, are not tested.
+symbols alone. Covers every build type, since kernels are optimised even for debugging;
+sanitizer builds, which run on the machine that built them, are not tested.
 """
 
 import json
