@@ -23,6 +23,7 @@ constexpr Command kCommands[] = {
     {.name = "demo",
      .help = "Measure what the KV cache does, here and now",
      .declare = DeclareDemo},
+    {.name = "bench", .help = "Measure speed and memory on this machine", .declare = DeclareBench},
     {.name = "explain",
      .help = "Show how attention and the KV cache work, on an example",
      .declare = DeclareExplain},
@@ -35,7 +36,7 @@ constexpr Command kCommands[] = {
 // Flags of several letters behind one dash, as llama.cpp spells them, which CLI11 cannot parse.
 constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
     {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"},       {"-sys", "--system-prompt"},
-    {"-cnv", "--conversation"}, {"-no-cnv", "--no-conversation"},
+    {"-cnv", "--conversation"}, {"-no-cnv", "--no-conversation"}, {"-pg", "--prompt-gen"},
 };
 
 std::vector<std::string> InReverse(std::span<const std::string> arguments) {

@@ -33,6 +33,7 @@ std::span<const Command> Commands();
 // Parses and runs a whole command line, without the program's name. Returns the exit code.
 int RunCommandLine(std::span<const std::string> arguments);
 
+Action DeclareBench(CLI::App& app);
 Action DeclareDemo(CLI::App& app);
 Action DeclareExplain(CLI::App& app);
 Action DeclareInspect(CLI::App& app);

@@ -35,9 +35,12 @@ void AddEngineFlags(CLI::App& app, EngineFlags& flags) {
                  "Context in tokens; 0 is what the model was trained on (default: 4096, or that "
                  "if it is less)");
   app.add_option("-t,--threads", flags.threads, "Threads (default: one per core)");
+  AddStrategyFlag(app, flags);
+  AddComputeFlags(app, flags);
+}
+
+void AddComputeFlags(CLI::App& app, EngineFlags& flags) {
   app.add_option("-b,--batch-size", flags.batch, "Prompt tokens computed per step")
-      ->capture_default_str();
-  app.add_option("--kv", flags.strategy, "Where K/V live: " + Names(kv::Strategies()))
       ->capture_default_str();
   app.add_option("--cache-type-k", flags.k_dtype, "Type of K in the cache (short: -ctk)")
       ->capture_default_str();
@@ -45,6 +48,11 @@ void AddEngineFlags(CLI::App& app, EngineFlags& flags) {
       ->capture_default_str();
   app.add_option("--isa", flags.isa,
                  "Instruction set of the kernels: auto, " + Names(compute::Isas()))
+      ->capture_default_str();
+}
+
+void AddStrategyFlag(CLI::App& app, EngineFlags& flags) {
+  app.add_option("--kv", flags.strategy, "Where K/V live: " + Names(kv::Strategies()))
       ->capture_default_str();
 }
 
@@ -63,7 +71,7 @@ Result<const kv::Strategy*> StrategyFromFlags(const EngineFlags& flags) {
   return *strategy;
 }
 
-Result<engine::OpenedModel> OpenFromFlags(const EngineFlags& flags) {
+Result<engine::OpenOptions> OptionsFromFlags(const EngineFlags& flags) {
   KVERN_RETURN_IF_ERROR(CheckRange("-t", flags.threads, 1, kMaxThreads));
   KVERN_RETURN_IF_ERROR(CheckRange("-b", flags.batch, 1, 1 << 16));
   KVERN_RETURN_IF_ERROR(CheckRange("-c", flags.context, 0, 1 << 20));
@@ -76,9 +84,18 @@ Result<engine::OpenedModel> OpenFromFlags(const EngineFlags& flags) {
   options.num_threads = flags.threads.value_or(std::max(1u, std::thread::hardware_concurrency()));
   options.isa = flags.isa;
   options.max_step_tokens = flags.batch;
+  return options;
+}
+
+Result<engine::OpenedModel> OpenWithProgress(engine::OpenOptions options) {
   Progress progress("Loading model");
   options.progress = [&progress](double fraction) { progress.Update(fraction); };
-  return engine::OpenedModel::Open(std::move(options));
+  return engine::OpenedModel::Open(options);
+}
+
+Result<engine::OpenedModel> OpenFromFlags(const EngineFlags& flags) {
+  KVERN_ASSIGN_OR_RETURN(engine::OpenOptions options, OptionsFromFlags(flags));
+  return OpenWithProgress(std::move(options));
 }
 
 }  // namespace kvern::cli

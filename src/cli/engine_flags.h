@@ -29,8 +29,17 @@ struct EngineFlags {
 
 void AddEngineFlags(CLI::App& app, EngineFlags& flags);
 
-// Opens the model that the flags name, with a progress line on a terminal. Errors: kInvalidArgument
-// names the flag; the rest are OpenedModel::Open's.
+// Parts of them, for commands that have lists of models and threads: -b -ctk -ctv --isa, and --kv.
+void AddComputeFlags(CLI::App& app, EngineFlags& flags);
+void AddStrategyFlag(CLI::App& app, EngineFlags& flags);
+
+// What Open() is told. Errors: kInvalidArgument names the flag; kNotFound where there is no model.
+Result<engine::OpenOptions> OptionsFromFlags(const EngineFlags& flags);
+
+// Opens a model with a progress line on a terminal. Errors: OpenedModel::Open's.
+Result<engine::OpenedModel> OpenWithProgress(engine::OpenOptions options);
+
+// Both in one. Errors: theirs.
 Result<engine::OpenedModel> OpenFromFlags(const EngineFlags& flags);
 
 // The type that `flag` (-ctk or -ctv) names. Errors: kInvalidArgument, naming those that exist.
