@@ -13,8 +13,10 @@ using kvern::compute::LinearTask;
 using kvern::compute::TileSlot;
 
 constexpr uint32_t kBlock = layout::kBlock;
-// About 2 KB ahead hides the memory latency of one thread.
+// About 2 KB ahead hides the memory latency of one thread. With more tokens than that many, weights
+// are not what a kernel waits for.
 constexpr size_t kPrefetchBytes = 2048;
+constexpr int kStreamedTokens = 2;
 
 KVERN_INLINE const uint8_t* Bytes(const std::byte* p) {
   return reinterpret_cast<const uint8_t*>(p);
@@ -24,52 +26,42 @@ KVERN_INLINE F32x16 LoadHalves(const std::byte* p) {
 }
 KVERN_INLINE F32x16 Negate(F32x16 a) { return Mul(a, Set1(-1.0f)); }
 
-// The eight groups of a block as unsigned bytes.
-struct Groups {
-  U8x64 group[8];
-};
-
-KVERN_INLINE Groups UnpackNibbles(const std::byte* quants) {
-  Groups result;
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const U8x64 v = LoadBytes(Bytes(quants) + 64 * j);
-    result.group[j] = AndBytes(v, 15);
-    result.group[j + 4] = ExtractBits<4, 15, 0>(v);
-  }
-  return result;
+// Group g (0 … 7) of a block as unsigned bytes. `g` is a constant once its loop is unrolled.
+KVERN_INLINE U8x64 Nibbles(const std::byte* quants, int g) {
+  const U8x64 v = LoadBytes(Bytes(quants) + 64 * (g % 4));
+  return g < 4 ? AndBytes(v, 15) : ExtractBits<4, 15, 0>(v);
 }
-KVERN_INLINE Groups UnpackFiveBits(const std::byte* quants) {
-  Groups result = UnpackNibbles(quants);
+// Bits [kRight · (g mod n), …) of v, moved to bit 4: the upper bits of a weight.
+KVERN_INLINE U8x64 FifthBit(U8x64 v, int g) {
+  switch (g) {
+    case 0: return ExtractBits<0, 1, 4>(v);
+    case 1: return ExtractBits<1, 1, 4>(v);
+    case 2: return ExtractBits<2, 1, 4>(v);
+    case 3: return ExtractBits<3, 1, 4>(v);
+    case 4: return ExtractBits<4, 1, 4>(v);
+    case 5: return ExtractBits<5, 1, 4>(v);
+    case 6: return ExtractBits<6, 1, 4>(v);
+    default: return ExtractBits<7, 1, 4>(v);
+  }
+}
+KVERN_INLINE U8x64 UpperPair(U8x64 v, int g) {
+  switch (g % 4) {
+    case 0: return ExtractBits<0, 3, 4>(v);
+    case 1: return ExtractBits<2, 3, 4>(v);
+    case 2: return ExtractBits<4, 3, 4>(v);
+    default: return ExtractBits<6, 3, 4>(v);
+  }
+}
+KVERN_INLINE U8x64 FiveBits(const std::byte* quants, int g) {
   const U8x64 fifth = LoadBytes(Bytes(quants) + layout::kNibbleBytes);
-  result.group[0] = OrBytes(result.group[0], ExtractBits<0, 1, 4>(fifth));
-  result.group[1] = OrBytes(result.group[1], ExtractBits<1, 1, 4>(fifth));
-  result.group[2] = OrBytes(result.group[2], ExtractBits<2, 1, 4>(fifth));
-  result.group[3] = OrBytes(result.group[3], ExtractBits<3, 1, 4>(fifth));
-  result.group[4] = OrBytes(result.group[4], ExtractBits<4, 1, 4>(fifth));
-  result.group[5] = OrBytes(result.group[5], ExtractBits<5, 1, 4>(fifth));
-  result.group[6] = OrBytes(result.group[6], ExtractBits<6, 1, 4>(fifth));
-  result.group[7] = OrBytes(result.group[7], ExtractBits<7, 1, 4>(fifth));
-  return result;
+  return OrBytes(Nibbles(quants, g), FifthBit(fifth, g));
 }
-KVERN_INLINE Groups UnpackSixBits(const std::byte* quants) {
-  Groups result = UnpackNibbles(quants);
-#pragma GCC unroll 2
-  for (int h = 0; h < 2; ++h) {
-    const U8x64 pairs = LoadBytes(Bytes(quants) + layout::kNibbleBytes + 64 * h);
-    U8x64* group = result.group + 4 * h;
-    group[0] = OrBytes(group[0], ExtractBits<0, 3, 4>(pairs));
-    group[1] = OrBytes(group[1], ExtractBits<2, 3, 4>(pairs));
-    group[2] = OrBytes(group[2], ExtractBits<4, 3, 4>(pairs));
-    group[3] = OrBytes(group[3], ExtractBits<6, 3, 4>(pairs));
-  }
-  return result;
+KVERN_INLINE U8x64 SixBits(const std::byte* quants, int g) {
+  const U8x64 pairs = LoadBytes(Bytes(quants) + layout::kNibbleBytes + 64 * (g / 4));
+  return OrBytes(Nibbles(quants, g), UpperPair(pairs, g));
 }
-KVERN_INLINE Groups UnpackWholeBytes(const std::byte* quants) {
-  Groups result;
-#pragma GCC unroll 8
-  for (int g = 0; g < 8; ++g) result.group[g] = LoadBytes(Bytes(quants) + 64 * g);
-  return result;
+KVERN_INLINE U8x64 WholeBytes(const std::byte* quants, int g) {
+  return LoadBytes(Bytes(quants) + 64 * g);
 }
 
 // What multiplies the dot (and, with kMin, the sum of activations) of each lane in one block.
@@ -99,27 +91,21 @@ struct SuperScaled {  // Q6_K: the scales of its halves are integers, folded int
   }
 };
 
-// kOffset: what the stored bytes exceed the weights by. kHalves: each half has an integer scale.
-template <typename Layout, typename Scales, Groups (*kUnpack)(const std::byte*), int kOffsetValue,
-          bool kHasMin, bool kHasHalves = false>
+// kMaxWeight: of a stored byte, which exceeds the weight by kOffset. kHalves: each half of a block
+// has an integer scale.
+template <typename Layout, typename Scales, U8x64 (*kGroup)(const std::byte*, int), int kMaxWeight,
+          int kOffset, bool kHasMin, bool kHasHalves = false>
 struct Quantized : Layout {
-  static constexpr int kOffset = kOffsetValue;
+  using BlockDot = Dot<kMaxWeight, kOffset>;
   static constexpr bool kMin = kHasMin;
   static constexpr bool kHalves = kHasHalves;
-  static constexpr bool kSmall = Layout::kQuant < 512;  // bytes ≤ 63
-  KVERN_INLINE static Groups Unpack(const std::byte* quants) { return kUnpack(quants); }
+  KVERN_INLINE static U8x64 Group(const std::byte* quants, int g) { return kGroup(quants, g); }
   KVERN_INLINE static BlockScales Load(const std::byte* scales, const std::byte* super) {
     return Scales::Load(scales, super);
   }
 };
 
-template <bool kSmall>
-KVERN_INLINE I32x16 DotGroup(I32x16 acc, U8x64 w, const int8_t* quad) {
-  if constexpr (kSmall) return Dot4Small(acc, w, quad);
-  return Dot4(acc, w, quad);
-}
-
-// One packed token-block of a tile.
+// One block of the tokens of an activation tile.
 struct TokenBlock {
   const int8_t* q;
   const float* d;
@@ -127,23 +113,49 @@ struct TokenBlock {
   const int32_t* sums;
 };
 
-// Σ q_w · q_a of a block, exactly, with the offset taken back.
-template <typename Type>
-KVERN_INLINE I32x16 BlockDot(const Groups& w, const TokenBlock& x, int t, const std::byte* scales) {
-  const int8_t* q = x.q + 32 * t;
-  I32x16 low = Set1Int(-Type::kOffset * x.sums[2 * t]);
-  I32x16 high = Set1Int(-Type::kOffset * x.sums[2 * t + 1]);
+// sums[t] += Σ (w − offset) · q over groups [kFirst, kEnd) of a block, for every token t.
+template <typename Type, int kTokens, int kFirst, int kEnd>
+KVERN_INLINE void AddGroups(const std::byte* quants, const TokenBlock& x, I32x16* sums) {
+  using BlockDot = typename Type::BlockDot;
+  constexpr int kSpan = BlockDot::kCapacity < kEnd - kFirst ? BlockDot::kCapacity : kEnd - kFirst;
 #pragma GCC unroll 4
-  for (int g = 0; g < 4; ++g) {
-    low = DotGroup<Type::kSmall>(low, w.group[g], q + 4 * g);
-    high = DotGroup<Type::kSmall>(high, w.group[g + 4], q + 16 + 4 * g);
+  for (int first = kFirst; first < kEnd; first += kSpan) {
+    BlockDot dots[kTokens];
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      // The offset of all groups is taken back with the first.
+      const int32_t low = kFirst < 4 ? x.sums[2 * t] : 0, high = kEnd > 4 ? x.sums[2 * t + 1] : 0;
+      dots[t] = BlockDot::Begin(sums[t], first == kFirst ? low + high : 0);
+    }
+#pragma GCC unroll 8
+    for (int g = first; g < first + kSpan; ++g) {
+      const U8x64 w = Type::Group(quants, g);
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t) dots[t].Add(w, x.q + 32 * t + 4 * g);
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) sums[t] = dots[t].End();
   }
-  if constexpr (Type::kHalves) {
-    const auto* scale = reinterpret_cast<const int8_t*>(scales);
-    low = MulInt(low, LoadI8(scale));
-    high = MulInt(high, LoadI8(scale + 16));
+}
+
+// The same over a whole block, its halves scaled where the type says so.
+template <typename Type, int kTokens>
+KVERN_INLINE void BlockSums(const std::byte* quants, const std::byte* scales, const TokenBlock& x,
+                            I32x16* sums) {
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) sums[t] = Set1Int(0);
+  if constexpr (!Type::kHalves) return AddGroups<Type, kTokens, 0, 8>(quants, x, sums);
+  AddGroups<Type, kTokens, 0, 4>(quants, x, sums);
+  I32x16 high[kTokens];
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) high[t] = Set1Int(0);
+  AddGroups<Type, kTokens, 4, 8>(quants, x, high);
+  const auto* scale = reinterpret_cast<const int8_t*>(scales);
+  const I32x16 low_scale = LoadI8(scale), high_scale = LoadI8(scale + 16);
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+    sums[t] = AddInt(MulInt(sums[t], low_scale), MulInt(high[t], high_scale));
   }
-  return AddInt(low, high);
 }
 
 // One row tile times kTokens tokens of an activation tile, from token `first`.
@@ -167,18 +179,22 @@ KVERN_INLINE void MultiplyTile(const LinearTask& task, const std::byte* weights,
       super = scales;
       scales += Type::kSuperScale;
     }
-    for (size_t line = 0; line < Type::kQuant; line += 64) Prefetch(quants + kPrefetchBytes + line);
+    if constexpr (kTokens <= kStreamedTokens) {
+      for (size_t line = 0; line < Type::kQuant; line += 64) {
+        Prefetch(quants + kPrefetchBytes + line);
+      }
+    }
     const std::byte* floats = tile + 32 * tile_tokens;
     const TokenBlock x = {reinterpret_cast<const int8_t*>(tile) + 32 * first,
                           reinterpret_cast<const float*>(floats) + first,
                           reinterpret_cast<const float*>(floats + 4 * tile_tokens) + first,
                           reinterpret_cast<const int32_t*>(floats + 8 * tile_tokens) + 2 * first};
-    const Groups w = Type::Unpack(quants);
+    I32x16 sums[kTokens];
+    BlockSums<Type, kTokens>(quants, scales, x, sums);
     const BlockScales scale = Type::Load(scales, super);
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
-      const I32x16 dot = BlockDot<Type>(w, x, t, scales);
-      acc[t] = Fma(Mul(scale.d, Set1(x.d[t])), ToFloat(dot), acc[t]);
+      acc[t] = Fma(Mul(scale.d, Set1(x.d[t])), ToFloat(sums[t]), acc[t]);
       if constexpr (Type::kMin) acc[t] = Fma(scale.m, Set1(x.s[t]), acc[t]);
     }
     quants += Type::kQuant;
@@ -202,29 +218,47 @@ struct Bfloat16Type {
   using Element = uint16_t;
   KVERN_INLINE static F32x16 Load16(const Element* p) { return LoadBf16(p); }
 };
-template <typename Type, int kTokens>
-KVERN_INLINE void MultiplyFloatTile(const LinearTask& task, const std::byte* weights,
-                                    uint32_t first, float* out) {
+template <typename Type, int kTokens, int kTiles>
+KVERN_INLINE void MultiplyFloatTiles(const LinearTask& task, const std::byte* weights,
+                                     uint32_t first, float* out) {
   const auto* w = reinterpret_cast<const typename Type::Element*>(weights);
+  const size_t tile_elements = task.tile_bytes / sizeof(*w);
   const float* x = reinterpret_cast<const float*>(task.activations) + first;
-  F32x16 acc[kTokens];
+  F32x16 acc[kTiles][kTokens];
+#pragma GCC unroll 4
+  for (int i = 0; i < kTiles; ++i) {
 #pragma GCC unroll 8
-  for (int t = 0; t < kTokens; ++t) acc[t] = Set1(0.0f);
+    for (int t = 0; t < kTokens; ++t) acc[i][t] = Set1(0.0f);
+  }
   for (uint32_t k = 0; k < task.cols; ++k) {
-    Prefetch(w + kPrefetchBytes / sizeof(*w));
-    const F32x16 lanes = Type::Load16(w);
+#pragma GCC unroll 4
+    for (int i = 0; i < kTiles; ++i) {
+      const auto* p = w + i * tile_elements;
+      if (kTokens <= kStreamedTokens) Prefetch(p + kPrefetchBytes / sizeof(*p));
+      const F32x16 lanes = Type::Load16(p);
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) acc[t] = Fma(lanes, Set1(x[t]), acc[t]);
+      for (int t = 0; t < kTokens; ++t) acc[i][t] = Fma(lanes, Set1(x[t]), acc[i][t]);
+    }
     w += kLanes;
     x += task.num_tokens;
   }
+#pragma GCC unroll 4
+  for (int i = 0; i < kTiles; ++i) {
 #pragma GCC unroll 8
-  for (int t = 0; t < kTokens; ++t) Store(out + (first + t) * task.out_stride, acc[t]);
+    for (int t = 0; t < kTokens; ++t) {
+      Store(out + (first + t) * task.out_stride + i * kLanes, acc[i][t]);
+    }
+  }
 }
 
+// kMaxTokens: how many tokens one pass over the weights serves. kRowTiles: how many row tiles it
+// takes at once, where one has too few chains of additions to keep the units busy.
 template <typename Type>
 struct QuantizedTile {
+  static constexpr int kMaxTokens = Type::BlockDot::kTokens;
   template <int kTokens>
+  static constexpr int kRowTiles = 1;
+  template <int kTokens, int kTiles>
   KVERN_INLINE static void Run(const LinearTask& task, const std::byte* weights, uint32_t first,
                                float* out) {
     MultiplyTile<Type, kTokens>(task, weights, first, out);
@@ -232,21 +266,31 @@ struct QuantizedTile {
 };
 template <typename Type>
 struct FloatTile {
+  static constexpr int kMaxTokens = kMaxAccumulators >= 8 ? 8 : kMaxAccumulators >= 4 ? 4 : 1;
   template <int kTokens>
+  static constexpr int kRowTiles = kTokens == 1 ? 4 : kTokens == 2 ? 2 : 1;
+  template <int kTokens, int kTiles>
   KVERN_INLINE static void Run(const LinearTask& task, const std::byte* weights, uint32_t first,
                                float* out) {
-    MultiplyFloatTile<Type, kTokens>(task, weights, first, out);
+    MultiplyFloatTiles<Type, kTokens, kTiles>(task, weights, first, out);
   }
 };
 
-// Tokens that one pass over the weights keeps in registers.
-constexpr uint32_t kMaxTokens = kMaxAccumulators >= 16 ? kTokenTile : kMaxAccumulators >= 6 ? 2 : 1;
-
 template <typename Tile, int kTokens>
 [[gnu::noinline]] void MultiplyRows(const LinearTask& task, uint32_t first) {
-  for (uint32_t i = 0; i < task.num_row_tiles; ++i) {
-    Tile::template Run<kTokens>(task, task.weights + i * task.tile_bytes, first,
-                                task.out + i * kLanes);
+  constexpr uint32_t kTiles = Tile::template kRowTiles<kTokens>;
+  const std::byte* weights = task.weights;
+  float* out = task.out;
+  uint32_t left = task.num_row_tiles;
+  for (; left >= kTiles; left -= kTiles) {
+    Tile::template Run<kTokens, kTiles>(task, weights, first, out);
+    weights += kTiles * task.tile_bytes;
+    out += kTiles * kLanes;
+  }
+  for (; left > 0; --left) {
+    Tile::template Run<kTokens, 1>(task, weights, first, out);
+    weights += task.tile_bytes;
+    out += kLanes;
   }
 }
 
@@ -261,9 +305,10 @@ void MultiplyPass(const LinearTask& task, uint32_t first, uint32_t count) {
 
 template <typename Tile>
 void Multiply(const LinearTask& task) {
-  for (uint32_t first = 0; first < task.num_tokens; first += kMaxTokens) {
+  constexpr uint32_t kMost = Tile::kMaxTokens;
+  for (uint32_t first = 0; first < task.num_tokens; first += kMost) {
     const uint32_t left = task.num_tokens - first;
-    MultiplyPass<Tile, kMaxTokens>(task, first, left < kMaxTokens ? left : kMaxTokens);
+    MultiplyPass<Tile, kMost>(task, first, left < kMost ? left : kMost);
   }
 }
 
@@ -324,14 +369,14 @@ constexpr auto kQuantized = Multiply<QuantizedTile<Type>>;
 template <typename Type>
 constexpr auto kFloat = Multiply<FloatTile<Type>>;
 
-using TypeQ8_0 = Quantized<layout::Q8_0, Scaled, UnpackWholeBytes, 128, false>;
-using TypeQ4_0 = Quantized<layout::Q4_0, Scaled, UnpackNibbles, 8, false>;
-using TypeQ4_1 = Quantized<layout::Q4_1, ScaledWithMin, UnpackNibbles, 0, true>;
-using TypeQ5_0 = Quantized<layout::Q5_0, Scaled, UnpackFiveBits, 16, false>;
-using TypeQ5_1 = Quantized<layout::Q5_1, ScaledWithMin, UnpackFiveBits, 0, true>;
-using TypeQ4_K = Quantized<layout::Q4_K, SuperScaledWithMin, UnpackNibbles, 0, true>;
-using TypeQ5_K = Quantized<layout::Q5_K, SuperScaledWithMin, UnpackFiveBits, 0, true>;
-using TypeQ6_K = Quantized<layout::Q6_K, SuperScaled, UnpackSixBits, 32, false, true>;
+using TypeQ8_0 = Quantized<layout::Q8_0, Scaled, WholeBytes, 255, 128, false>;
+using TypeQ4_0 = Quantized<layout::Q4_0, Scaled, Nibbles, 15, 8, false>;
+using TypeQ4_1 = Quantized<layout::Q4_1, ScaledWithMin, Nibbles, 15, 0, true>;
+using TypeQ5_0 = Quantized<layout::Q5_0, Scaled, FiveBits, 31, 16, false>;
+using TypeQ5_1 = Quantized<layout::Q5_1, ScaledWithMin, FiveBits, 31, 0, true>;
+using TypeQ4_K = Quantized<layout::Q4_K, SuperScaledWithMin, Nibbles, 15, 0, true>;
+using TypeQ5_K = Quantized<layout::Q5_K, SuperScaledWithMin, FiveBits, 31, 0, true>;
+using TypeQ6_K = Quantized<layout::Q6_K, SuperScaled, SixBits, 63, 32, false, true>;
 
 }  // namespace
 

@@ -213,33 +213,6 @@ KVERN_INLINE U8x64 ExtractBits(U8x64 a) {
   };
   return AndBytes({shift(a.low), shift(a.high)}, static_cast<uint8_t>(kMask << kLeft));
 }
-KVERN_INLINE __m256i BroadcastQuad(const int8_t* quad) {
-  int32_t value;
-  std::memcpy(&value, quad, sizeof value);
-  return _mm256_set1_epi32(value);
-}
-// Even and odd bytes apart, as 16-bit numbers: maddubs would saturate.
-KVERN_INLINE I32x16 Dot4(I32x16 acc, U8x64 w, const int8_t* quad) {
-  const __m256i q = BroadcastQuad(quad);
-  const __m256i q_even = _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8);
-  const __m256i q_odd = _mm256_srai_epi16(q, 8);
-  const auto dot = [&](__m256i sum, __m256i bytes) {
-    const __m256i even = _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF));
-    const __m256i odd = _mm256_srli_epi16(bytes, 8);
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even, q_even));
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(odd, q_odd));
-  };
-  return {dot(acc.low, w.low), dot(acc.high, w.high)};
-}
-KVERN_INLINE I32x16 Dot4Small(I32x16 acc, U8x64 w, const int8_t* quad) {
-  const __m256i q = BroadcastQuad(quad);
-  const auto dot = [&](__m256i sum, __m256i bytes) {
-    const __m256i pairs = _mm256_maddubs_epi16(bytes, q);
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-  };
-  return {dot(acc.low, w.low), dot(acc.high, w.high)};
-}
-
 KVERN_INLINE void Prefetch(const void* p) {
   asm volatile("prefetcht1 %0" ::"m"(*static_cast<const char*>(p)));
 }

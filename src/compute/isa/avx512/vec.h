@@ -1,4 +1,4 @@
-// The 16-lane vector in one AVX-512 register; Dot4 is VNNI. Contracts: ../scalar/vec.h.
+// The 16-lane vector in one AVX-512 register. Contracts: ../scalar/vec.h.
 #pragma once
 
 #include <immintrin.h>
@@ -130,20 +130,6 @@ KVERN_INLINE U8x64 ExtractBits(U8x64 a) {
                                           : _mm512_slli_epi16(a.bytes, kLeft - kRight);
   return AndBytes({shifted}, static_cast<uint8_t>(kMask << kLeft));
 }
-// Assembly keeps the {1to16} broadcast inside the instruction; gcc 12 splits it in two.
-KVERN_INLINE I32x16 Dot4(I32x16 acc, U8x64 w, const int8_t* quad) {
-  struct [[gnu::may_alias, gnu::packed]] Quad {
-    int32_t value;
-  };
-  asm("vpdpbusd %2%{1to16%}, %1, %0"
-      : "+v"(acc)
-      : "v"(w.bytes), "m"(reinterpret_cast<const Quad*>(quad)->value));
-  return acc;
-}
-KVERN_INLINE I32x16 Dot4Small(I32x16 acc, U8x64 w, const int8_t* quad) {
-  return Dot4(acc, w, quad);
-}
-
 // Into L2: into L1 was measured slower. Assembly because gcc 12 drops inline prefetch functions.
 KVERN_INLINE void Prefetch(const void* p) {
   asm volatile("prefetcht1 %0" ::"m"(*static_cast<const char*>(p)));

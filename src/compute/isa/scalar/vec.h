@@ -223,18 +223,6 @@ KVERN_INLINE U8x64 ExtractBits(U8x64 a) {
   }
   return a;
 }
-// acc[r] += Σ_j w[4r + j] · quad[j], exactly.
-KVERN_INLINE I32x16 Dot4(I32x16 acc, U8x64 w, const int8_t* quad) {
-  for (int i = 0; i < kLanes; ++i) {
-    for (int j = 0; j < 4; ++j) acc.lane[i] += w.byte[4 * i + j] * quad[j];
-  }
-  return acc;
-}
-// The same for w ≤ 63, which some instruction sets do faster.
-KVERN_INLINE I32x16 Dot4Small(I32x16 acc, U8x64 w, const int8_t* quad) {
-  return Dot4(acc, w, quad);
-}
-
 // Hints that the line at p will be read soon.
 KVERN_INLINE void Prefetch(const void*) {}
 
