@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/float16.h"
@@ -153,14 +155,33 @@ std::vector<float> RandomActivations(uint32_t tokens, uint32_t cols, uint64_t se
   return x;
 }
 
-// All tokens in tiles of at most `tile_tokens`.
+PackedMatrix Pack(QuantType type, uint32_t rows, uint32_t cols,
+                  const std::vector<std::byte>& source) {
+  auto matrix = PackedMatrix::Create(type, rows, cols);
+  EXPECT_TRUE(matrix.ok());
+  matrix->PackTiles(source.data(), 0, matrix->num_tiles());
+  return std::move(*matrix);
+}
+
+// How the outputs of a multiplication lie in memory.
+struct Placement {
+  uint32_t tile_tokens = kTokenTile;  // at most, in a tile
+  uint32_t task_row_tiles = 1000;     // at most, in a task
+  size_t margin = 0;                  // floats before the first output, so that it is not aligned
+  size_t gap = 0;                     // floats between the rows of tokens
+};
+
+constexpr float kGuard = 12345.0f;
+
+// The rows of all tokens; checks that nothing else was written.
 std::vector<float> MultiplyAll(const Isa& isa, const PackedMatrix& w, const std::vector<float>& x,
-                               uint32_t tile_tokens) {
+                               const Placement& placement) {
   const uint32_t cols = w.cols(), num_tokens = static_cast<uint32_t>(x.size() / cols);
-  const size_t stride = w.num_tiles() * kRowTile;
-  std::vector<float> out(num_tokens * stride, NAN);
-  for (uint32_t first = 0; first < num_tokens; first += tile_tokens) {
-    const uint32_t count = std::min(tile_tokens, num_tokens - first);
+  const size_t lanes = size_t{w.num_tiles()} * kRowTile, stride = lanes + placement.gap;
+  std::vector<float> memory(placement.margin + num_tokens * stride + kRowTile, kGuard);
+  float* const out = memory.data() + placement.margin;
+  for (uint32_t first = 0; first < num_tokens; first += placement.tile_tokens) {
+    const uint32_t count = std::min(placement.tile_tokens, num_tokens - first);
     std::vector<std::byte> tile(
         std::max(QuantizedTileBytes(count, cols), FloatTileBytes(count, cols)));
     for (uint32_t t = 0; t < count; ++t) {
@@ -172,43 +193,114 @@ std::vector<float> MultiplyAll(const Isa& isa, const PackedMatrix& w, const std:
         isa.linear->pack_floats(row, cols, slot);
       }
     }
-    isa.linear->multiply[FormatIndex(w.format())]({.weights = w.tile(0),
-                                                   .tile_bytes = w.tile_bytes(),
-                                                   .num_row_tiles = w.num_tiles(),
-                                                   .cols = cols,
-                                                   .activations = tile.data(),
-                                                   .num_tokens = count,
-                                                   .out = &out[first * stride],
-                                                   .out_stride = stride});
+    for (uint32_t i = 0; i < w.num_tiles(); i += placement.task_row_tiles) {
+      isa.linear->multiply[FormatIndex(w.format())](
+          {.weights = w.tile(i),
+           .tile_bytes = w.tile_bytes(),
+           .num_row_tiles = std::min(placement.task_row_tiles, w.num_tiles() - i),
+           .cols = cols,
+           .activations = tile.data(),
+           .num_tokens = count,
+           .out = out + first * stride + size_t{i} * kRowTile,
+           .out_stride = stride});
+    }
+  }
+  std::vector<float> rows;
+  for (uint32_t t = 0; t < num_tokens; ++t) {
+    float* const row = out + t * stride;
+    rows.insert(rows.end(), row, row + w.rows());
+    std::fill_n(row, lanes, kGuard);
+  }
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), kGuard), memory.size()) << "a stray write";
+  return rows;
+}
+
+std::vector<float> MultiplyAllReference(QuantType type, uint32_t rows, uint32_t cols,
+                                        const std::vector<std::byte>& source,
+                                        const std::vector<float>& x) {
+  std::vector<float> out;
+  for (size_t t = 0; t < x.size() / cols; ++t) {
+    for (uint32_t r = 0; r < rows; ++r) {
+      out.push_back(
+          MultiplyReference(type, &source[r * (source.size() / rows)], &x[t * cols], cols));
+    }
   }
   return out;
 }
 
+testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return testing::AssertionFailure() << a.size() << ", not " << b.size();
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
+      return testing::AssertionFailure() << "output " << i << " is " << a[i] << ", not " << b[i];
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+std::string Describe(const Isa& isa, QuantType type, uint32_t rows, uint32_t cols) {
+  return std::string(isa.name) + " " + std::string(GetQuantTraits(type).name) + ", " +
+         std::to_string(rows) + " rows, " + std::to_string(cols) + " inputs";
+}
+
 TEST(Linear, EveryIsaTypeAndTileEqualsTheReferenceBitForBit) {
-  constexpr uint32_t kRows = 21, kTokens = 11;
+  constexpr uint32_t kRows = 21, kTokens = kTokenTile + 3;
   for (const WeightFormat& format : WeightFormats()) {
     for (const uint32_t cols : {256u, 512u}) {
       const auto source = RandomWeights(format.type, kRows, cols, /*seed=*/cols);
-      auto matrix = PackedMatrix::Create(format.type, kRows, cols);
-      ASSERT_TRUE(matrix.ok());
-      matrix->PackTiles(source.data(), 0, matrix->num_tiles());
+      const PackedMatrix matrix = Pack(format.type, kRows, cols, source);
       const auto x = RandomActivations(kTokens, cols, /*seed=*/3);
-      const size_t row_bytes = source.size() / kRows, stride = matrix->num_tiles() * kRowTile;
-      std::vector<float> expected(kTokens * stride);
-      for (uint32_t t = 0; t < kTokens; ++t) {
-        for (uint32_t r = 0; r < kRows; ++r) {
-          expected[t * stride + r] =
-              MultiplyReference(format.type, &source[r * row_bytes], &x[t * cols], cols);
-        }
-      }
+      const auto expected = MultiplyAllReference(format.type, kRows, cols, source, x);
       for (const Isa& isa : Isas()) {
         if (!isa.supported()) continue;
         for (uint32_t tile = 1; tile <= kTokenTile; ++tile) {
-          const auto out = MultiplyAll(isa, *matrix, x, tile);
-          for (uint32_t t = 0; t < kTokens; ++t) {
-            ASSERT_EQ(std::memcmp(&out[t * stride], &expected[t * stride], kRows * 4), 0)
-                << isa.name << " " << GetQuantTraits(format.type).name << " tile " << tile
-                << " token " << t;
+          ASSERT_TRUE(SameBits(MultiplyAll(isa, matrix, x, {.tile_tokens = tile}), expected))
+              << Describe(isa, format.type, kRows, cols) << ", tiles of " << tile;
+        }
+      }
+    }
+  }
+}
+
+// From one token to a few tiles of them, in the tiles that the model makes.
+TEST(Linear, EveryNumberOfTokens) {
+  constexpr uint32_t kRows = 16, kTokens = 68, kCols = 256;
+  for (const WeightFormat& format : WeightFormats()) {
+    const auto source = RandomWeights(format.type, kRows, kCols, /*seed=*/8);
+    const PackedMatrix matrix = Pack(format.type, kRows, kCols, source);
+    const auto x = RandomActivations(kTokens, kCols, /*seed=*/9);
+    const auto expected = MultiplyAllReference(format.type, kRows, kCols, source, x);
+    for (const Isa& isa : Isas()) {
+      if (!isa.supported()) continue;
+      for (uint32_t tokens = 1; tokens <= kTokens; ++tokens) {
+        const std::vector<float> some(x.begin(), x.begin() + tokens * kCols);
+        const std::vector<float> want(expected.begin(), expected.begin() + tokens * kRows);
+        ASSERT_TRUE(SameBits(MultiplyAll(isa, matrix, some, {}), want))
+            << Describe(isa, format.type, kRows, kCols) << ", " << tokens << " tokens";
+      }
+    }
+  }
+}
+
+// Few and many rows, cut into tasks in several ways, with outputs at every alignment.
+TEST(Linear, EveryNumberOfRowsAndPlacement) {
+  constexpr uint32_t kCols = 256;
+  for (const WeightFormat& format : WeightFormats()) {
+    size_t turn = 0;
+    for (const uint32_t rows : {1u, 15u, 16u, 17u, 33u, 64u, 95u, 130u}) {
+      const auto source = RandomWeights(format.type, rows, kCols, /*seed=*/rows);
+      const PackedMatrix matrix = Pack(format.type, rows, kCols, source);
+      const auto x = RandomActivations(kTokenTile + 2, kCols, /*seed=*/rows);
+      const auto expected = MultiplyAllReference(format.type, rows, kCols, source, x);
+      for (const Isa& isa : Isas()) {
+        if (!isa.supported()) continue;
+        for (const uint32_t task_row_tiles : {1u, 2u, 3u, 5u, 1000u}) {
+          const size_t margin = turn++ % 16, gap = turn % 5;
+          for (const uint32_t tile : {1u, kTokenTile}) {
+            ASSERT_TRUE(SameBits(MultiplyAll(isa, matrix, x, {tile, task_row_tiles, margin, gap}),
+                                 expected))
+                << Describe(isa, format.type, rows, kCols) << ", tasks of " << task_row_tiles
+                << ", margin " << margin << ", gap " << gap << ", tiles of " << tile;
           }
         }
       }
@@ -216,25 +308,114 @@ TEST(Linear, EveryIsaTypeAndTileEqualsTheReferenceBitForBit) {
   }
 }
 
-TEST(Linear, FloatWeightsTakeAnyNumberOfInputs) {
-  for (const QuantType type : {QuantType::kF32, QuantType::kF16, QuantType::kBf16}) {
-    for (const uint32_t cols : {1u, 20u, 33u}) {
-      const auto source = RandomWeights(type, 5, cols, /*seed=*/cols);
-      auto matrix = PackedMatrix::Create(type, 5, cols);
-      ASSERT_TRUE(matrix.ok());
-      matrix->PackTiles(source.data(), 0, 1);
-      std::vector<float> x(3 * cols);
-      std::mt19937 random(cols);
-      for (float& value : x) value = std::normal_distribution<float>()(random);
+// Every number of blocks that a type allows.
+TEST(Linear, EveryNumberOfInputs) {
+  constexpr uint32_t kRows = 18;
+  for (const WeightFormat& format : WeightFormats()) {
+    if (!format.quantized_input) continue;
+    const uint32_t block = GetQuantTraits(format.type).block_elements;
+    for (uint32_t cols = block; cols <= 12 * block && cols <= 1024; cols += block) {
+      const auto source = RandomWeights(format.type, kRows, cols, /*seed=*/cols);
+      const PackedMatrix matrix = Pack(format.type, kRows, cols, source);
+      std::vector<float> x = RandomActivations(5, cols, /*seed=*/cols);
+      const auto expected = MultiplyAllReference(format.type, kRows, cols, source, x);
       for (const Isa& isa : Isas()) {
         if (!isa.supported()) continue;
-        const auto out = MultiplyAll(isa, *matrix, x, 3);
-        for (uint32_t t = 0; t < 3; ++t) {
-          for (uint32_t r = 0; r < 5; ++r) {
-            const float expected =
-                MultiplyReference(type, &source[r * source.size() / 5], &x[t * cols], cols);
-            ASSERT_EQ(std::memcmp(&out[t * 16 + r], &expected, 4), 0) << isa.name;
+        for (const uint32_t tile : {1u, 5u}) {
+          ASSERT_TRUE(SameBits(MultiplyAll(isa, matrix, x, {.tile_tokens = tile}), expected))
+              << Describe(isa, format.type, kRows, cols) << ", tiles of " << tile;
+        }
+      }
+    }
+  }
+}
+
+// The largest sums of products that a block can have, of either sign, and their neighbours: they
+// must neither saturate nor wrap.
+TEST(Linear, ExtremeWeightsTimesExtremeActivations) {
+  constexpr uint32_t kRows = 16, kCols = 512;
+  std::vector<float> x;
+  for (const uint32_t period : {0u, 1u, 2u, 4u, 8u, 16u, 32u}) {  // 0: no change of sign
+    for (const float sign : {1.0f, -1.0f}) {
+      for (uint32_t k = 0; k < kCols; ++k) {
+        x.push_back(period != 0 && k / period % 2 == 1 ? -sign : sign);
+      }
+    }
+  }
+  for (const WeightFormat& format : WeightFormats()) {
+    if (!format.quantized_input) continue;
+    const QuantTraits& traits = GetQuantTraits(format.type);
+    std::vector<std::byte> source(size_t{kRows} * kCols / traits.block_elements *
+                                  traits.block_bytes);
+    const size_t row_bytes = source.size() / kRows;
+    constexpr uint8_t kPatterns[kRows] = {0xFF, 0x00, 0x80, 0x7F, 0x0F, 0xF0, 0x88, 0x77,
+                                          0x55, 0xAA, 0xEE, 0x11, 0x81, 0x7E, 0x08, 0x01};
+    for (size_t i = 0; i < source.size(); ++i) source[i] = std::byte{kPatterns[i / row_bytes]};
+    for (size_t at = 0; at < source.size(); at += traits.block_bytes) {
+      for (const size_t offset : HalfOffsets(format.type)) PutHalf(&source[at + offset], 1.0f);
+    }
+    const PackedMatrix matrix = Pack(format.type, kRows, kCols, source);
+    const auto expected = MultiplyAllReference(format.type, kRows, kCols, source, x);
+    for (const Isa& isa : Isas()) {
+      if (!isa.supported()) continue;
+      for (uint32_t tile = 1; tile <= kTokenTile; ++tile) {
+        ASSERT_TRUE(SameBits(MultiplyAll(isa, matrix, x, {.tile_tokens = tile}), expected))
+            << Describe(isa, format.type, kRows, kCols) << ", tiles of " << tile;
+      }
+    }
+  }
+}
+
+TEST(Linear, FloatWeightsTakeAnyNumberOfInputs) {
+  constexpr uint32_t kRows = 37, kTokens = kTokenTile + 1;
+  for (const QuantType type : {QuantType::kF32, QuantType::kF16, QuantType::kBf16}) {
+    for (uint32_t cols = 1; cols <= 40; ++cols) {
+      const auto source = RandomWeights(type, kRows, cols, /*seed=*/cols);
+      const PackedMatrix matrix = Pack(type, kRows, cols, source);
+      std::vector<float> x(kTokens * cols);
+      std::mt19937 random(cols);
+      for (float& value : x) value = std::normal_distribution<float>()(random);
+      const auto expected = MultiplyAllReference(type, kRows, cols, source, x);
+      for (const Isa& isa : Isas()) {
+        if (!isa.supported()) continue;
+        for (const uint32_t tile : {1u, 2u, 3u, kTokenTile}) {
+          ASSERT_TRUE(SameBits(MultiplyAll(isa, matrix, x, {.tile_tokens = tile}), expected))
+              << Describe(isa, type, kRows, cols) << ", tiles of " << tile;
+        }
+      }
+    }
+  }
+}
+
+// Quantised tokens: the integers and factors of the definition, from rows at every alignment.
+TEST(Linear, QuantizedActivationsAreThoseOfTheDefinition) {
+  constexpr uint32_t kCols = 96, kTokens = 3;
+  std::vector<float> x = RandomActivations(kTokens, kCols, /*seed=*/21);
+  // Halfway cases round to even: products with 127 / 127 are exact.
+  for (uint32_t k = 0; k < 32; ++k) x[kCols + 64 + k] = static_cast<float>(k) - 15.5f;
+  x[kCols + 64] = 127.0f;
+  for (const Isa& isa : Isas()) {
+    if (!isa.supported()) continue;
+    for (size_t margin = 0; margin < 16; ++margin) {
+      std::vector<float> row(margin + kCols);
+      std::vector<std::byte> tile(QuantizedTileBytes(kTokens, kCols));
+      for (uint32_t t = 0; t < kTokens; ++t) {
+        std::copy_n(&x[t * kCols], kCols, &row[margin]);
+        EXPECT_TRUE(isa.linear->quantize(&row[margin], kCols, {tile.data(), kTokens, t}));
+      }
+      for (uint32_t b = 0; b < kCols / 32; ++b) {
+        const std::byte* block = &tile[b * 48 * kTokens];
+        for (uint32_t t = 0; t < kTokens; ++t) {
+          const ReferenceBlock expected = QuantizeReference(&x[t * kCols + 32 * b]);
+          int32_t sums[2] = {};
+          for (uint32_t k = 0; k < 32; ++k) {
+            ASSERT_EQ(static_cast<int8_t>(block[32 * t + k]), expected.q[k]) << isa.name;
+            sums[k / 16] += expected.q[k];
           }
+          const std::byte* rest = block + 32 * kTokens;
+          EXPECT_EQ(std::memcmp(rest + 4 * t, &expected.d, 4), 0) << isa.name;
+          EXPECT_EQ(std::memcmp(rest + 4 * (kTokens + t), &expected.s, 4), 0) << isa.name;
+          EXPECT_EQ(std::memcmp(rest + 8 * (kTokens + t), sums, 8), 0) << isa.name;
         }
       }
     }
