@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <span>
 #include <string>
@@ -244,6 +246,81 @@ TEST(Attention, AnyHeadSizeLengthAndWindow) {
   CheckCase({64, KvDtype::kF16, KvDtype::kF16, 400, 0, 30.0f});
 }
 
+// A prefix-cache hit leaves the rest of a prompt to be computed from any position on: tiles of
+// queries that begin at every place of a block and of a chunk, over stored rows of every length.
+TEST(Attention, AfterAHitOfAnyLength) {
+  constexpr uint32_t kMaxHit = 260, kRest = 7;
+  const Case c = {32, KvDtype::kF16, KvDtype::kF16, kMaxHit + kRest, 0, 0.3f};
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> queries(size_t{c.num_tokens} * c.head_dim);
+  for (float& q : queries) q = normal(random) * c.query_scale;
+  std::vector<float> expected;
+  for (const Isa& isa : Isas()) {
+    if (!isa.supported()) continue;
+    const Cache cache(isa, c, /*seed=*/6);
+    for (uint32_t p = 0; expected.size() < queries.size(); ++p) {
+      const auto row = AttendReference(cache, &queries[size_t{p} * c.head_dim], p, c.window);
+      expected.insert(expected.end(), row.begin(), row.end());
+    }
+    for (uint32_t hit = 1; hit <= kMaxHit; ++hit) {
+      const size_t at = size_t{hit} * c.head_dim, size = size_t{1 + hit % kRest} * c.head_dim;
+      std::vector<float> out(size);
+      AttendTile(isa, cache, c, std::span(queries).subspan(at, size), hit, out.data());
+      ASSERT_EQ(std::memcmp(out.data(), &expected[at], size * 4), 0) << isa.name << " hit " << hit;
+    }
+  }
+}
+
+// Queries of many sequences, each of which sees what it may of the chunk that they share, in tiles
+// of every size: a query's partial does not depend on its company.
+TEST(Attention, CompanyInATileDoesNotMatter) {
+  const Case c = {48, KvDtype::kBf16, KvDtype::kF16, kChunkTokens, 0, 0.3f};
+  std::mt19937_64 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<float> queries(size_t{kMaxChunkQueries} * c.head_dim + 1);
+  for (float& q : queries) q = normal(random) * c.query_scale;
+  std::vector<VisibleRange> visible;
+  for (uint32_t i = 0; i < kMaxChunkQueries; ++i) {
+    const auto first = static_cast<uint32_t>(i % 3 == 0 ? random() % kChunkTokens : 0);
+    const auto seen = static_cast<uint32_t>(random() % (kChunkTokens - first));
+    visible.push_back({first, i % 2 == 0 ? kChunkTokens : first + 1 + seen});
+  }
+  for (const Isa& isa : Isas()) {
+    if (!isa.supported()) continue;
+    const Cache cache(isa, c, /*seed=*/8);
+    const uint32_t v_dim = cache.layout().v_dim();
+    const auto attend = [&](uint32_t first, uint32_t count, size_t margin) {
+      std::vector<float> moved(queries.begin() + first * c.head_dim, queries.end());
+      moved.insert(moved.begin(), margin, 0.0f);  // so that queries have every alignment
+      std::vector<float> partials(count * PartialFloats(v_dim));
+      AttendChunk(*isa.attention, c.k_dtype, c.v_dtype,
+                  {.queries = moved.data() + margin,
+                   .num_queries = count,
+                   .head_dim = c.head_dim,
+                   .v_dim = v_dim,
+                   .blocks = cache.blocks(),
+                   .num_blocks = kChunkBlocks,
+                   .k_offset = cache.layout().k_offset(0, 0),
+                   .v_offset = cache.layout().v_offset(0, 0),
+                   .visible = &visible[first],
+                   .partials = partials.data()});
+      return partials;
+    };
+    const auto all = attend(0, kMaxChunkQueries, 0);
+    for (uint32_t count = 1; count <= kMaxChunkQueries; ++count) {
+      const uint32_t first = (count * 5) % (kMaxChunkQueries - count + 1);
+      const auto some = attend(first, count, count % 16);
+      const float* expected = &all[first * PartialFloats(v_dim)];
+      for (size_t i = 0; i < some.size(); ++i) {
+        if (i % PartialFloats(v_dim) >= 2 && i % PartialFloats(v_dim) < 16) continue;  // unused
+        ASSERT_EQ(std::memcmp(&some[i], expected + i, 4), 0)
+            << isa.name << ", " << count << " queries from " << first;
+      }
+    }
+  }
+}
+
 // A sum of tiny products that cancel must not keep the sign of its rounding error: the zero weights
 // of hidden keys would change it, depending on what their rows hold.
 TEST(Attention, HiddenKeysDoNotChangeTheSignOfZero) {
@@ -296,6 +373,45 @@ TEST(Attention, VisibleRanges) {
   EXPECT_TRUE(same(VisibleInChunk(130, 4, 0), {127, 128}));
   EXPECT_TRUE(same(VisibleInChunk(130, 3, 1), {0, 3}));
   EXPECT_TRUE(VisibleInChunk(130, 3, 0).empty());
+}
+
+// Ties, subnormals, what canonicalises, and random bits, from rows at every alignment.
+TEST(Attention, StoresGiveTheScalarBytes) {
+  std::mt19937_64 random(9);
+  for (size_t dtype = 0; dtype < kNumKvDtypes; ++dtype) {
+    for (const uint32_t head_dim : {1u, 7u, 16u, 31u, 64u, 80u}) {
+      std::vector<float> row(head_dim);
+      const float edges[] = {0.0f,       -0.0f,     1e-40f,    0x1p-30f, -0x1.fffffep-31f,
+                             65504.0f,   65520.0f,  -1e30f,    1.0f,     0x1.002p0f,
+                             0x1.006p0f, 0x1.01p0f, 0x1.03p0f, 0x1p-24f, 0x1.8p-25f,
+                             0x1p-15f};
+      for (uint32_t d = 0; d < head_dim; ++d) {
+        row[d] = edges[(d + head_dim) % std::size(edges)];
+        const auto bits = static_cast<uint32_t>(random());
+        if (d >= 32) std::memcpy(&row[d], &bits, sizeof bits);
+        if (!std::isfinite(row[d])) row[d] = 3.0f;
+      }
+      std::vector<std::byte> expected_k, expected_v;
+      for (const Isa& isa : Isas()) {
+        if (!isa.supported()) continue;
+        for (uint32_t slot = 0; slot < kBlockTokens; ++slot) {
+          std::vector<std::byte> k(80 * 16 * 4), v(80 * 16 * 4);
+          std::vector<float> moved(slot, 0.0f);
+          moved.insert(moved.end(), row.begin(), row.end());
+          const float* at = moved.data() + slot;
+          EXPECT_TRUE(isa.attention->store_k[dtype](at, head_dim, slot, k.data()));
+          EXPECT_TRUE(isa.attention->store_v[dtype](at, head_dim, slot, v.data()));
+          expected_k.resize(kBlockTokens * k.size()), expected_v.resize(kBlockTokens * v.size());
+          if (&isa == Isas().data()) {
+            std::copy(k.begin(), k.end(), &expected_k[slot * k.size()]);
+            std::copy(v.begin(), v.end(), &expected_v[slot * v.size()]);
+          }
+          ASSERT_EQ(std::memcmp(k.data(), &expected_k[slot * k.size()], k.size()), 0) << isa.name;
+          ASSERT_EQ(std::memcmp(v.data(), &expected_v[slot * v.size()], v.size()), 0) << isa.name;
+        }
+      }
+    }
+  }
 }
 
 TEST(Attention, StoresRefuseWhatIsNotFinite) {

@@ -21,7 +21,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kGuard = 12345.0f;
-constexpr size_t kMaxLength = 32;
+constexpr size_t kMaxLength = 83;
 constexpr size_t kMaxOffset = 16;
 
 std::vector<const RowKernels*> SupportedRows() {
