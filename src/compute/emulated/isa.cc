@@ -1,0 +1,49 @@
+// The table of instruction sets for tests on CPUs without them: what isa.cc has, emulated. A
+// program that links this file gets it in place of isa.cc.
+#include "compute/isa.h"
+
+#include <iterator>
+
+namespace kvern::compute {
+
+namespace scalar {
+extern const LinearKernels kLinear;
+extern const AttentionKernels kAttention;
+}  // namespace scalar
+namespace avx512 {
+extern const LinearKernels kLinear;
+extern const AttentionKernels kAttention;
+}  // namespace avx512
+
+namespace {
+
+bool Always() { return true; }
+
+// The emulation is made of AVX2.
+bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+constexpr Isa kIsas[] = {
+    {.name = "scalar",
+     .supported = Always,
+     .rows = &kScalarRows,
+     .linear = &scalar::kLinear,
+     .attention = &scalar::kAttention},
+    {.name = "avx512",
+     .supported = HasAvx2,
+     .rows = &kAvx512Rows,
+     .linear = &avx512::kLinear,
+     .attention = &avx512::kAttention},
+};
+
+}  // namespace
+
+std::span<const Isa> Isas() { return kIsas; }
+
+Result<const Isa*> SelectIsa(std::string_view name) {
+  for (const Isa& isa : kIsas) {
+    if (isa.name == name) return &isa;
+  }
+  return &kIsas[std::size(kIsas) - 1];
+}
+
+}  // namespace kvern::compute
