@@ -59,7 +59,7 @@ MAX_PARAMETERS = 6
 MAX_OPTION_FIELDS = 20
 OPTION_STRUCT = re.compile(r'(Options|Params|Config|Settings|Flags)$')
 
-TREE_ROOTS = ('src', 'include', 'tests', 'scripts', 'docs', 'cmake')
+TREE_ROOTS = ('src', 'include', 'tests', 'scripts', 'bench', 'docs', 'cmake')
 CPP = ('.cc', '.h', '.inc')
 
 # What no source may say: (pattern, reason, where: a regular expression of paths).
