@@ -8,7 +8,7 @@ have lost is measured again with more rounds, and only those decide.
 import os
 import shutil
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.peers import MODEL, build_kvern
@@ -62,11 +62,26 @@ def build_commit(sha):
     return folder / "build" / "release" / "kvern"
 
 
-def require_bench(program, ref):
+def can_measure(program, row):
+    """Whether the program has the command that the row needs: tried on the least work of its kind."""
+    least = replace(row, prompt=1, new=0, depth=0)
+    if row.sequences > 1:
+        least = replace(row, prompt=1, new=1, sequences=2)
     try:
-        output_of([program, "bench", "--help"], timeout_s=30)
+        program.measure(least, "")
     except BenchError:
-        raise BenchError(f"{ref} has no `kvern bench`, so there is nothing to compare with") from None
+        return False
+    return True
+
+
+def measurable_rows(rows, theirs, ref, log):
+    """The rows that the other commit can be compared in. One without `kvern bench` has none."""
+    able = [row for row in rows if can_measure(theirs, row)]
+    if not able:
+        raise BenchError(f"{ref} has no `kvern bench`, so there is nothing to compare with")
+    if left_out := [row.name for row in rows if row not in able]:
+        log(f"{ref} cannot measure, so it is left out: {' '.join(left_out)}")
+    return able
 
 
 def measure_pairs(row, ours, theirs, num_rounds):
@@ -104,7 +119,7 @@ def run(options, log):
     models = {"": MODEL}
     ours = Kvern(options.kvern or build_kvern(), models)
     theirs = Kvern(build_commit(sha), models)
-    require_bench(theirs.program, options.ref)
+    rows = measurable_rows(options.rows, theirs, options.ref, log)
 
     def measure(row, num_rounds):
         return measure_pairs(row, ours, theirs, num_rounds)
@@ -112,6 +127,6 @@ def run(options, log):
     log(f"This tree against {options.ref} ({sha[:12]}), {options.num_rounds} rounds")
     return [
         row.name
-        for row in options.rows
+        for row in rows
         if check_row(row, measure, options.num_rounds, options.limit_percent, log)
     ]

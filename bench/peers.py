@@ -8,7 +8,7 @@ from pathlib import Path
 from bench import chart, machine, openvino_peer, report
 from bench.make_models import make_model
 from bench.measure import measure_rounds
-from bench.process import BenchError, output_of, run_step
+from bench.process import output_of, result_of_step, run_step
 from bench.programs import Kvern, LlamaCpp
 from bench.rows import WEIGHTS
 
@@ -48,7 +48,7 @@ def build_kvern():
 
 def bring_peers(rows, names, log):
     """(folder of the peers, Python of OpenVINO or None, model files by weight type)."""
-    peers = Path(run_step(["scripts/build-llama-cpp"]).strip())
+    peers = Path(result_of_step(["scripts/build-llama-cpp"]).strip())
     python = openvino_peer.install(peers, log) if report.OPENVINO in names else None
     models = {"": MODEL}
     for weights in WEIGHTS:

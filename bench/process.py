@@ -2,6 +2,7 @@
 
 import shlex
 import subprocess
+import sys
 
 
 class BenchError(Exception):
@@ -19,7 +20,7 @@ def last_line(text):
     return lines[-1] if lines else "no message"
 
 
-def output_of(command, timeout_s, cwd=None, environment=None):
+def output_of(command, timeout_s):
     """Standard output of a program that must succeed within timeout_s seconds."""
     name = str(command[0])
     try:
@@ -30,8 +31,6 @@ def output_of(command, timeout_s, cwd=None, environment=None):
             encoding="utf-8",
             errors="replace",
             timeout=timeout_s,
-            cwd=cwd,
-            env=environment,
         )
     except FileNotFoundError:
         raise BenchError(f"{name}: no such program") from None
@@ -45,12 +44,21 @@ def output_of(command, timeout_s, cwd=None, environment=None):
 
 
 def run_step(command, cwd=None, environment=None):
-    """Runs a build step, whose progress the user sees, and returns its standard output."""
+    """Runs a build step. All that it says goes to standard error, for the user to see."""
+    _step(command, sys.stderr, cwd, environment)
+
+
+def result_of_step(command):
+    """The standard output of a build step; the user sees the rest."""
+    return _step(command, subprocess.PIPE, cwd=None, environment=None)
+
+
+def _step(command, output, cwd, environment):
     try:
         done = subprocess.run(
             [str(part) for part in command],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=output,
             encoding="utf-8",
             cwd=cwd,
             env=environment,

@@ -194,6 +194,15 @@ class Against(unittest.TestCase):
         pairs = against.measure_pairs(PP512, ours, theirs, 2)
         self.assertEqual((pairs.ours, pairs.theirs), ((1, 2), (3, 4)))
 
+    def test_rows_that_the_commit_cannot_measure_are_left_out(self):
+        lacking = FakeProgram("kvern", {"": [1, BenchError("no command"), BenchError("no command")]})
+        said = []
+        able = against.measurable_rows([PP512, SHARED], lacking, "REF", said.append)
+        self.assertEqual(able, [PP512])
+        self.assertEqual(said, ["REF cannot measure, so it is left out: shared"])
+        with self.assertRaisesRegex(BenchError, "REF has no `kvern bench`"):
+            against.measurable_rows([PP512], lacking, "REF", said.append)
+
     def test_an_unknown_commit_is_one_line(self):
         with self.assertRaisesRegex(BenchError, "no-such-ref: no such commit"):
             against.resolve("no-such-ref")
