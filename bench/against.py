@@ -62,26 +62,27 @@ def build_commit(sha):
     return folder / "build" / "release" / "kvern"
 
 
-def can_measure(program, row):
-    """Whether the program has the command that the row needs: tried on the least work of its kind."""
+def why_not(program, row):
+    """None when the program can measure the row: tried on the least work of its kind."""
     least = replace(row, prompt=1, new=0, depth=0)
     if row.sequences > 1:
         least = replace(row, prompt=1, new=1, sequences=2)
     try:
         program.measure(least, "")
-    except BenchError:
-        return False
-    return True
+    except BenchError as error:
+        return str(error)
+    return None
 
 
 def measurable_rows(rows, theirs, ref, log):
     """The rows that the other commit can be compared in. One without `kvern bench` has none."""
-    able = [row for row in rows if can_measure(theirs, row)]
-    if not able:
-        raise BenchError(f"{ref} has no `kvern bench`, so there is nothing to compare with")
-    if left_out := [row.name for row in rows if row not in able]:
-        log(f"{ref} cannot measure, so it is left out: {' '.join(left_out)}")
-    return able
+    reasons = {row: why_not(theirs, row) for row in rows}
+    left_out = [row for row in rows if reasons[row]]
+    if left_out == rows:
+        raise BenchError(f"{ref} cannot measure, has it `kvern bench`? {reasons[rows[0]]}")
+    for row in left_out:
+        log(f"{row.name:12} left out, {ref} cannot measure it: {reasons[row]}")
+    return [row for row in rows if not reasons[row]]
 
 
 def measure_pairs(row, ours, theirs, num_rounds):

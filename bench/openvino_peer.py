@@ -1,7 +1,7 @@
-"""OpenVINO GenAI: installs it beside the other peers, and asks bench/openvino_driver.py for numbers.
+"""OpenVINO GenAI: installs it beside the other peers and asks bench/openvino_driver.py for numbers.
 
-The library needs seconds to read a model, so one driver process per thread count stays for the whole
-run. It sleeps between requests.
+The library needs seconds to read a model, so one driver process per thread count stays for the
+whole run. It sleeps between requests.
 """
 
 import json
@@ -29,7 +29,8 @@ def install(peers, log):
     try:
         run_step(pip)
     except BenchError:
-        raise BenchError(f"cannot install {PACKAGE}: check the network and run this again") from None
+        hint = "check the network and run this again"
+        raise BenchError(f"cannot install {PACKAGE}: {hint}") from None
     made_for.write_text(PACKAGE)
     return python
 
@@ -84,7 +85,8 @@ class Driver:
 
 
 class OpenVino:
-    """See bench/programs.py for the interface. Use it in a `with` statement: it ends its drivers."""
+    """See bench/programs.py for the interface. Used in a `with` statement, which ends its
+    drivers."""
 
     name = "OpenVINO"
 

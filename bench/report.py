@@ -75,9 +75,10 @@ def document(comparison):
 
 def readme_section(comparison):
     parts = [comparison.summary, table(comparison.rows, comparison.samples)]
-    parts.append(f"![Kvern's speed as a multiple of its peers'](docs/images/{comparison.chart_name})")
-    parts.append(f"Machine: {'; '.join(value for _, value in comparison.facts[:2])}. "
-                 "[How this is measured](docs/peers.md).")
+    image = f"docs/images/{comparison.chart_name}"
+    parts.append(f"![Kvern's speed as a multiple of its peers']({image})")
+    machine = "; ".join(value for _, value in comparison.facts[:2])
+    parts.append(f"Machine: {machine}. [How this is measured](docs/peers.md).")
     return "\n\n".join(parts)
 
 

@@ -31,19 +31,21 @@ class Row:
 
 # fmt: off
 ALL_THREADS = [
-    Row("tg128", "decode, 1 sequence", new=128, target_llama=2.1, target_openvino=2.5, is_quick=True),
+    Row("tg128", "decode, 1 sequence", new=128, target_llama=2.1, target_openvino=2.5,
+        is_quick=True),
     Row("tg64@d4096", "decode at depth 4,096", new=64, depth=4096, target_llama=3.0, timeout_s=600),
     Row("pp2048@d4096", "prefill 2,048 at depth 4,096", prompt=2048, depth=4096, target_llama=3.0,
         timeout_s=600),
     Row("pp512", "prefill 512", prompt=512, target_llama=6.0, target_openvino=1.2, is_quick=True),
     Row("pp2048", "prefill 2,048", prompt=2048, target_llama=4.5, target_openvino=1.0),
-    Row("tg32x8", "decode, 8 sequences, private 512-token contexts", prompt=512, new=32, sequences=8,
-        target_llama=4.5, is_quick=True),
+    Row("tg32x8", "decode, 8 sequences, private 512-token contexts", prompt=512, new=32,
+        sequences=8, target_llama=4.5, is_quick=True),
     Row("tg16x32", "decode, 32 sequences sharing one 2,048-token prefix", prompt=2048, new=16,
         sequences=32, is_shared=True, target_llama=6.5, has_openvino=False),
 ]
 ONE_THREAD = [
-    Row("tg128-t1", "decode, 1 sequence, one thread", new=128, target_llama=2.3, target_openvino=2.2),
+    Row("tg128-t1", "decode, 1 sequence, one thread", new=128, target_llama=2.3,
+        target_openvino=2.2),
     Row("pp512-t1", "prefill 512, one thread", prompt=512, target_llama=6.0, target_openvino=1.1),
 ]
 WEIGHTS = ("Q4_K", "Q6_K", "Q8_0", "BF16")
@@ -52,8 +54,8 @@ AGAINST = ("pp512", "tg128", "tg64@d2048", "tg16x32")
 
 
 def weight_rows(weights):
-    """Prefill and decode of the random-weight model of that type. No peer but llama.cpp reads all of
-    them, and for BF16 the aim is a share of the machine's limits, not a ratio."""
+    """Prefill and decode of the random-weight model of that type. No peer but llama.cpp reads all
+    of them, and for BF16 the aim is a share of the machine's limits, not a ratio."""
     target = None if weights == "BF16" else 1.5
     common = {"has_openvino": False, "weights": weights, "target_llama": target}
     return [

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from bench import against, chart, llama_format, machine, measure, process, report, rows  # noqa: E402
+from bench import against, chart, llama_format, machine, measure, process  # noqa: E402
+from bench import report, rows  # noqa: E402
 from bench.openvino_peer import Driver, OpenVino  # noqa: E402
 from bench.peers import Comparison  # noqa: E402
 from bench.process import BenchError  # noqa: E402
@@ -195,12 +196,13 @@ class Against(unittest.TestCase):
         self.assertEqual((pairs.ours, pairs.theirs), ((1, 2), (3, 4)))
 
     def test_rows_that_the_commit_cannot_measure_are_left_out(self):
-        lacking = FakeProgram("kvern", {"": [1, BenchError("no command"), BenchError("no command")]})
+        error = BenchError("no command")
+        lacking = FakeProgram("kvern", {"": [1, error, error]})
         said = []
         able = against.measurable_rows([PP512, SHARED], lacking, "REF", said.append)
         self.assertEqual(able, [PP512])
-        self.assertEqual(said, ["REF cannot measure, so it is left out: shared"])
-        with self.assertRaisesRegex(BenchError, "REF has no `kvern bench`"):
+        self.assertEqual(said, ["shared       left out, REF cannot measure it: no command"])
+        with self.assertRaisesRegex(BenchError, r"REF .* has it `kvern bench`\? no command"):
             against.measurable_rows([PP512], lacking, "REF", said.append)
 
     def test_an_unknown_commit_is_one_line(self):
@@ -247,7 +249,8 @@ class Reports(unittest.TestCase):
         report.replace_section(readme.read_text(), "new")
 
     def test_the_chart_is_xml_with_a_bar_for_each_ratio(self):
-        rated = chart.bar_rows([self.row], self.comparison.samples, "Kvern", ("llama.cpp", "OpenVINO"))
+        peers = ("llama.cpp", "OpenVINO")
+        rated = chart.bar_rows([self.row], self.comparison.samples, "Kvern", peers)
         self.assertEqual(rated, [("prefill", [("llama.cpp", 5.0)])])
         for drawn in (rated, []):
             xml.etree.ElementTree.fromstring(chart.draw("a < b", drawn))
