@@ -16,6 +16,7 @@ MODEL = Path("build/models/SmolLM2-135M-Instruct.Q4_1.gguf")
 OUT = Path("build/bench")
 IMAGES = Path("docs/images")
 CHART_NAME = "speed.svg"
+RANDOM_WEIGHTS = " Rows that name a weight type have a random-weight model of 101M parameters."
 NAMES = (report.OURS, report.LLAMA, report.OPENVINO)
 
 
@@ -93,6 +94,7 @@ def summary(options):
         f"Tokens per second: median and range of {rounds} in which the programs took turns; "
         f"{threads} threads where no other number is given; SmolLM2-135M-Instruct Q4_1. "
         "Kvern and llama.cpp keep K and V in f16, OpenVINO in 8 bits, its default."
+        + (RANDOM_WEIGHTS if any(row.weights for row in options.rows) else "")
     )
 
 
