@@ -189,8 +189,43 @@ Action DeclareSpeed(CLI::App& app) {
   return [flags] { return BenchSpeed(*flags); };
 }
 
+struct SubcommandRow {
+  const char* name;
+  const char* help;
+  Action (*declare)(CLI::App& app);
+};
+
+constexpr SubcommandRow kSubcommands[] = {
+    {"batched", "Measure many sequences at once, with or without a prefix in common",
+     DeclareBenchBatched},
+};
+
 }  // namespace
 
-Action DeclareBench(CLI::App& app) { return DeclareSpeed(app); }
+Action DeclareBench(CLI::App& app) {
+  struct Subcommand {
+    CLI::App* app;
+    Action action;
+  };
+  const Action speed = DeclareSpeed(app);
+  std::vector<Subcommand> subcommands;
+  for (const auto& [name, help, declare] : kSubcommands) {
+    CLI::App* const subcommand = app.add_subcommand(name, help);
+    subcommands.push_back({subcommand, declare(*subcommand)});
+  }
+  app.require_subcommand(0, 1);
+  return [&app, speed, subcommands]() -> Status {
+    for (const Subcommand& subcommand : subcommands) {
+      if (!subcommand.app->parsed()) continue;
+      for (const CLI::Option* option : app.get_options()) {
+        if (option->empty()) continue;
+        return Errorf(ErrorCode::kInvalidArgument, "{}: belongs behind 'bench {}'",
+                      option->get_name(), subcommand.app->get_name());
+      }
+      return subcommand.action();
+    }
+    return speed();
+  };
+}
 
 }  // namespace kvern::cli

@@ -35,8 +35,16 @@ constexpr Command kCommands[] = {
 
 // Flags of several letters behind one dash, as llama.cpp spells them, which CLI11 cannot parse.
 constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
-    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"},       {"-sys", "--system-prompt"},
-    {"-cnv", "--conversation"}, {"-no-cnv", "--no-conversation"}, {"-pg", "--prompt-gen"},
+    {"-ctk", "--cache-type-k"},
+    {"-ctv", "--cache-type-v"},
+    {"-sys", "--system-prompt"},
+    {"-cnv", "--conversation"},
+    {"-no-cnv", "--no-conversation"},
+    {"-pg", "--prompt-gen"},
+    {"-npp", "--n-pp"},
+    {"-ntg", "--n-tg"},
+    {"-npl", "--n-pl"},
+    {"-pps", "--shared-prefix"},
 };
 
 std::vector<std::string> InReverse(std::span<const std::string> arguments) {

@@ -1,4 +1,4 @@
-"""kvern bench: what it prints for programs, and how it refuses. Speeds are only looked at for sense."""
+"""kvern bench: what it prints for programs, and how it refuses. No speed is asserted."""
 
 import csv
 import io
@@ -83,6 +83,58 @@ class Speed(harness.CommandTest):
             with self.subTest(flags):
                 self.assert_fails(USAGE, message, "bench", "-m", model(), *flags)
         self.assert_fails(FAILURE, "/no/such.gguf: cannot open", "bench", "-m", "/no/such.gguf")
+
+
+class Batched(harness.CommandTest):
+    PROMPT = 300  # two whole KV chunks, and a last block that is not full
+
+    def bench(self, *flags):
+        out = self.output_of("bench", "batched", "-m", model(), "-npp", self.PROMPT, "-ntg", "5",
+                             "-npl", "1,3", "-t", "2", "-o", "jsonl", *flags)
+        return [json.loads(line) for line in out.splitlines()]
+
+    def test_json_has_the_fields_of_llama_batched_bench(self):
+        for row, count in zip(self.bench("-b", "64"), (1, 3), strict=True):
+            self.assertEqual((row["pp"], row["tg"], row["pl"]), (self.PROMPT, 5, count))
+            self.assertEqual((row["n_batch"], row["n_threads"], row["is_pp_shared"]), (64, 2, 0))
+            self.assertEqual(row["n_kv"], count * (self.PROMPT + 5))
+            self.assertGreaterEqual(row["n_kv_max"], row["n_kv"])
+            self.assertAlmostEqual(row["t"], row["t_pp"] + row["t_tg"])
+            self.assertAlmostEqual(row["speed_pp"] * row["t_pp"], count * self.PROMPT)
+            self.assertAlmostEqual(row["speed_tg"] * row["t_tg"], count * 5)
+            self.assertAlmostEqual(row["speed"] * row["t"], row["n_kv"])
+
+    def test_a_shared_prefix_is_held_once(self):
+        private, shared = self.bench(), self.bench("-pps")
+        self.assertEqual([row["is_pp_shared"] for row in shared], [1, 1])
+        self.assertEqual([row["n_kv"] for row in shared], [self.PROMPT + 5, self.PROMPT + 15])
+        block = private[0]["kv_bytes"] // 20
+        self.assertEqual([row["kv_bytes"] // block for row in private], [20, 60])
+        # Of the 20 blocks, 18 are full of the prompt, and each sequence has two of its own.
+        self.assertEqual([row["kv_bytes"] // block for row in shared], [20, 18 + 3 * 2])
+
+    def test_markdown(self):
+        lines = self.output_of("bench", "batched", "-m", model(), "-npp", "16", "-ntg", "2", "-npl",
+                               "2").splitlines()
+        self.assertEqual(
+            [cell.strip() for cell in lines[0].strip("|").split("|")],
+            ["PP", "TG", "B", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s", "T s", "S t/s",
+             "KV held"],
+        )
+        self.assertEqual([cell.strip() for cell in lines[2].split("|")[1:5]], ["16", "2", "2", "36"])
+
+    def test_bad_flags(self):
+        for flags, message in (
+            (("-npp", "0"), "-npp: '0' is no number in 1"),
+            (("-ntg", "x"), "-ntg: 'x' is no number"),
+            (("-npl", "9", "-b", "8"), "-npl: 9 sequences do not fit into a step of 8 tokens: raise -b"),
+            (("-npp", "1000000", "-npl", "4096", "-b", "4096"), "MiB of memory are available"),
+            (("-t", "0"), "-t: 0 is outside 1"),
+        ):
+            with self.subTest(flags):
+                code = FAILURE if "memory" in message else USAGE
+                self.assert_fails(code, message, "bench", "batched", "-m", model(), *flags)
+        self.assert_fails(USAGE, "belongs behind 'bench batched'", "bench", "-r", "1", "batched")
 
 
 if __name__ == "__main__":

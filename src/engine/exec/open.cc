@@ -11,11 +11,11 @@
 namespace kvern::engine {
 namespace {
 
-// Copy-on-write and a forked sequence's open block need a little more than the context.
+// Copy-on-write and a forked sequence's open block need a little more than the tokens.
 constexpr uint32_t kSpareBlocks = 8;
 
-size_t ContextBlocks(uint32_t context) {
-  return (context + kBlockTokens - 1) / kBlockTokens + kSpareBlocks;
+size_t PoolBlocks(size_t num_tokens) {
+  return (num_tokens + kBlockTokens - 1) / kBlockTokens + kSpareBlocks;
 }
 
 double MiB(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
@@ -52,7 +52,8 @@ Result<OpenedModel> OpenedModel::Open(model::Gguf gguf, const OpenOptions& optio
   KVERN_ASSIGN_OR_RETURN(opened.tokenizer_, model::LoadTokenizer(*opened.gguf_));
   KVERN_ASSIGN_OR_RETURN(const uint32_t context, ChooseContext(options, config));
   opened.layout_ = MakeKvLayout(config, options.k_dtype, options.v_dtype);
-  const size_t kv_bytes = ContextBlocks(context) * opened.layout_.block_bytes();
+  const size_t kv_bytes =
+      PoolBlocks(options.pool_tokens.value_or(context)) * opened.layout_.block_bytes();
   KVERN_ASSIGN_OR_RETURN(const size_t weight_bytes, model::PlanWeightBytes(*opened.gguf_, config));
   KVERN_RETURN_IF_ERROR(CheckMemory(*opened.gguf_, weight_bytes, kv_bytes));
 

@@ -29,6 +29,8 @@ struct OpenOptions {
   // Tokens of a sequence. None: kDefaultContext, or what the model was trained on if that is less.
   // 0: what the model was trained on.
   std::optional<uint32_t> context;
+  // Tokens that the pool has room for, of all sequences together. None: one context.
+  std::optional<size_t> pool_tokens;
   size_t num_threads = 1;
   compute::KvDtype k_dtype = compute::KvDtype::kF16;
   compute::KvDtype v_dtype = compute::KvDtype::kF16;
@@ -40,7 +42,7 @@ struct OpenOptions {
 // Bytes that the parts hold, and were planned to hold.
 struct MemoryPlan {
   size_t weight_bytes;
-  size_t kv_bytes;  // of a full context
+  size_t kv_bytes;  // of a full pool
   size_t scratch_bytes;
   size_t rope_bytes;
 };
