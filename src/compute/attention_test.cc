@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -91,15 +92,15 @@ class Cache {
     for (uint32_t t = num_tokens; t < num_blocks_ * kBlockTokens; ++t) {
       const std::vector<float> big(layout_.head_dim, 65504.0f);
       std::byte* block = blocks_[t / kBlockTokens];
-      kScalar().store_k[static_cast<size_t>(layout_.k_dtype)](
+      Scalar().store_k[static_cast<size_t>(layout_.k_dtype)](
           big.data(), layout_.head_dim, t % kBlockTokens, block + layout_.k_offset(0, 0));
-      kScalar().store_v[static_cast<size_t>(layout_.v_dtype)](
+      Scalar().store_v[static_cast<size_t>(layout_.v_dtype)](
           big.data(), layout_.head_dim, t % kBlockTokens, block + layout_.v_offset(0, 0));
     }
   }
 
  private:
-  static const AttentionKernels& kScalar() { return *Isas()[0].attention; }
+  static const AttentionKernels& Scalar() { return *Isas()[0].attention; }
 
   KvLayout layout_;
   uint32_t num_blocks_;
@@ -314,7 +315,7 @@ TEST(Attention, CompanyInATileDoesNotMatter) {
       const float* expected = &all[first * PartialFloats(v_dim)];
       for (size_t i = 0; i < some.size(); ++i) {
         if (i % PartialFloats(v_dim) >= 2 && i % PartialFloats(v_dim) < 16) continue;  // unused
-        ASSERT_EQ(std::memcmp(&some[i], expected + i, 4), 0)
+        ASSERT_EQ(std::bit_cast<uint32_t>(some[i]), std::bit_cast<uint32_t>(expected[i]))
             << isa.name << ", " << count << " queries from " << first;
       }
     }

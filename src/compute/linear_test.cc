@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -101,7 +102,7 @@ WeightBlock ReadWeights(QuantType type, const std::byte* row, size_t b) {
       const auto block = Read<BlockQ8_0>(row, b);
       WeightBlock w;
       w.d = HalfToFloat(block.d);
-      for (int k = 0; k < 32; ++k) w.q[k] = block.qs[k];
+      std::copy_n(block.qs, 32, w.q);
       return w;
     }
     default: {
@@ -109,7 +110,7 @@ WeightBlock ReadWeights(QuantType type, const std::byte* row, size_t b) {
       const uint32_t half = b % 8 / 4, sub = b % 4;
       WeightBlock w;
       w.d = HalfToFloat(block.d);
-      for (uint32_t i = 0; i < 2; ++i) w.half_scale[i] = block.scales[b % 8 * 2 + i];
+      std::copy_n(&block.scales[b % 8 * 2], 2, w.half_scale);
       for (uint32_t k = 0; k < 32; ++k) {
         const int low = block.ql[64 * half + 32 * (sub % 2) + k] >> (sub / 2 * 4) & 15;
         w.q[k] = (low | (block.qh[32 * half + k] >> (2 * sub) & 3) << 4) - 32;
@@ -231,7 +232,7 @@ std::vector<float> MultiplyAllReference(QuantType type, uint32_t rows, uint32_t 
 testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return testing::AssertionFailure() << a.size() << ", not " << b.size();
   for (size_t i = 0; i < a.size(); ++i) {
-    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
+    if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i])) {
       return testing::AssertionFailure() << "output " << i << " is " << a[i] << ", not " << b[i];
     }
   }
@@ -413,8 +414,9 @@ TEST(Linear, QuantizedActivationsAreThoseOfTheDefinition) {
             sums[k / 16] += expected.q[k];
           }
           const std::byte* rest = block + 32 * kTokens;
-          EXPECT_EQ(std::memcmp(rest + 4 * t, &expected.d, 4), 0) << isa.name;
-          EXPECT_EQ(std::memcmp(rest + 4 * (kTokens + t), &expected.s, 4), 0) << isa.name;
+          EXPECT_EQ(Read<uint32_t>(rest, t), std::bit_cast<uint32_t>(expected.d)) << isa.name;
+          EXPECT_EQ(Read<uint32_t>(rest, kTokens + t), std::bit_cast<uint32_t>(expected.s))
+              << isa.name;
           EXPECT_EQ(std::memcmp(rest + 8 * (kTokens + t), sums, 8), 0) << isa.name;
         }
       }
