@@ -37,7 +37,10 @@ struct ChunkTask {
   uint32_t v_dim;
   std::byte* const* blocks;  // [num_blocks], of this chunk
   uint32_t num_blocks;       // 1 … kChunkBlocks
-  size_t k_offset;           // of the K and V planes in a block
+  // Of the chunk that these queries meet next, at least num_blocks, to be fetched early; may be
+  // null.
+  std::byte* const* next_blocks = nullptr;
+  size_t k_offset;  // of the K and V planes in a block
   size_t v_offset;
   const VisibleRange* visible;  // [num_queries]; an empty range gives a partial of no meaning
   float* partials;              // [num_queries] of PartialFloats(v_dim)

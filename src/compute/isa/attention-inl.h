@@ -24,22 +24,35 @@ KVERN_INLINE const typename Codec::Element* Plane(const std::byte* block, size_t
   return reinterpret_cast<const typename Codec::Element*>(block + offset);
 }
 
-// Scores of kQueries queries against kBlocks blocks.
-template <typename Codec, int kQueries, int kBlocks>
+// Blocks or vectors that a tile of `queries` can take along: its sums, a row of what they are
+// multiplied with, and one factor stay in registers.
+constexpr int TileWidth(int queries) {
+  const int width = (kVectorRegisters - 1) / (queries + 1);
+  return width >= 4 ? 4 : width >= 2 ? 2 : 1;
+}
+
+// Scores of kQueries queries against kBlocks blocks. With kStream, the values of these blocks are
+// fetched meanwhile: they come next.
+template <typename Codec, int kQueries, int kBlocks, bool kStream>
 KVERN_INLINE void ScoreTile(const ChunkTask& task, uint32_t query, uint32_t block, float* scores) {
   const float* q = task.queries + size_t{query} * task.head_dim;
   const typename Codec::Element* k[kBlocks];
+  const typename Codec::Element* next[kBlocks];
   F32x16 acc[kQueries][kBlocks];
 #pragma GCC unroll 4
   for (int b = 0; b < kBlocks; ++b) {
     k[b] = Plane<Codec>(task.blocks[block + b], task.k_offset);
+    next[b] = Plane<Codec>(task.blocks[block + b], task.v_offset);
 #pragma GCC unroll 12
     for (int i = 0; i < kQueries; ++i) acc[i][b] = Set1(0.0f);
   }
   for (uint32_t d = 0; d < task.head_dim; ++d) {
     F32x16 keys[kBlocks];
 #pragma GCC unroll 4
-    for (int b = 0; b < kBlocks; ++b) keys[b] = Codec::Load16(k[b] + d * kBlockTokens);
+    for (int b = 0; b < kBlocks; ++b) {
+      keys[b] = Codec::Load16(k[b] + d * kBlockTokens);
+      if constexpr (kStream) Prefetch(next[b] + d * kBlockTokens);
+    }
 #pragma GCC unroll 12
     for (int i = 0; i < kQueries; ++i) {
       const F32x16 factor = Set1(q[size_t(i) * task.head_dim + d]);
@@ -56,17 +69,15 @@ KVERN_INLINE void ScoreTile(const ChunkTask& task, uint32_t query, uint32_t bloc
   }
 }
 
-template <typename Codec, int kQueries>
+template <typename Codec, int kQueries, bool kStream>
 [[gnu::noinline]] void ScoreQueries(const ChunkTask& task, uint32_t query, float* scores) {
-  constexpr int kBlocks = kMaxAccumulators / kQueries >= 4   ? 4
-                          : kMaxAccumulators / kQueries >= 2 ? 2
-                                                             : 1;
+  constexpr int kBlocks = TileWidth(kQueries);
   uint32_t block = 0;
   for (; block + kBlocks <= task.num_blocks; block += kBlocks) {
-    ScoreTile<Codec, kQueries, kBlocks>(task, query, block, scores);
+    ScoreTile<Codec, kQueries, kBlocks, kStream>(task, query, block, scores);
   }
   for (; block < task.num_blocks; ++block) {
-    ScoreTile<Codec, kQueries, 1>(task, query, block, scores);
+    ScoreTile<Codec, kQueries, 1, kStream>(task, query, block, scores);
   }
 }
 
@@ -85,11 +96,13 @@ template <typename Codec>
 struct ScoreStep {
   template <int kQueries>
   KVERN_INLINE static void Run(uint32_t query, const ChunkTask& task, float* scores) {
-    ScoreQueries<Codec, kQueries>(task, query, scores);
+    // Later queries find the chunk in the cache.
+    if (query == 0) return ScoreQueries<Codec, kQueries, true>(task, query, scores);
+    ScoreQueries<Codec, kQueries, false>(task, query, scores);
   }
 };
 
-constexpr int kScoreQueries = kMaxAccumulators >= 24 ? 12 : kMaxAccumulators >= 6 ? 6 : 1;
+constexpr int kScoreQueries = kVectorRegisters >= 32 ? 12 : kVectorRegisters >= 8 ? 6 : 1;
 
 template <typename Codec>
 void Scores(const ChunkTask& task, float* scores) {
@@ -102,19 +115,27 @@ KVERN_INLINE int LaneOf(uint32_t token, uint32_t block) {
   return token - begin < kBlockTokens ? static_cast<int>(token - begin) : kLanes;
 }
 
-void Weights(const ChunkTask& task, float* scores) {
+// The largest visible score of a query; those of hidden keys become -inf.
+KVERN_INLINE float HideAndFindMax(VisibleRange visible, uint32_t num_blocks, float* row) {
   const F32x16 hidden = Set1(kNegativeInfinity);
+  F32x16 largest = hidden;
+  if (visible.first == 0 && visible.end >= num_blocks * kBlockTokens) {
+    for (uint32_t b = 0; b < num_blocks; ++b) largest = Max(largest, Load(row + b * kBlockTokens));
+    return FoldMax(largest);
+  }
+  for (uint32_t b = 0; b < num_blocks; ++b) {
+    const int first = LaneOf(visible.first, b), end = LaneOf(visible.end, b);
+    const F32x16 seen = SelectRange(first, end, Load(row + b * kBlockTokens), hidden);
+    Store(row + b * kBlockTokens, seen);
+    largest = Max(largest, seen);
+  }
+  return FoldMax(largest);
+}
+
+void Weights(const ChunkTask& task, float* scores) {
   for (uint32_t i = 0; i < task.num_queries; ++i) {
     float* row = scores + i * kChunkTokens;
-    const VisibleRange visible = task.visible[i];
-    F32x16 largest = hidden;
-    for (uint32_t b = 0; b < task.num_blocks; ++b) {
-      const int first = LaneOf(visible.first, b), end = LaneOf(visible.end, b);
-      const F32x16 seen = SelectRange(first, end, Load(row + b * kBlockTokens), hidden);
-      Store(row + b * kBlockTokens, seen);
-      largest = Max(largest, seen);
-    }
-    const float max = FoldMax(largest);
+    const float max = HideAndFindMax(task.visible[i], task.num_blocks, row);
     F32x16 sum = Set1(0.0f);
     for (uint32_t b = 0; b < task.num_blocks; ++b) {
       const F32x16 shifted = Sub(Load(row + b * kBlockTokens), Set1(max));
@@ -128,27 +149,37 @@ void Weights(const ChunkTask& task, float* scores) {
   }
 }
 
-// Outputs of kQueries queries, 16·kVectors dimensions from `dim`.
-template <typename Codec, int kQueries, int kVectors>
+// Outputs of kQueries queries, 16·kVectors dimensions from `dim`. With kStream, the keys of the
+// next chunk are fetched meanwhile.
+template <typename Codec, int kQueries, int kVectors, bool kStream>
 KVERN_INLINE void OutputTile(const ChunkTask& task, uint32_t query, uint32_t dim,
                              const float* weights) {
+  weights += size_t{query} * kChunkTokens;
   F32x16 acc[kQueries][kVectors];
 #pragma GCC unroll 12
   for (int i = 0; i < kQueries; ++i) {
 #pragma GCC unroll 4
     for (int c = 0; c < kVectors; ++c) acc[i][c] = Set1(0.0f);
   }
-  for (uint32_t t = 0; t < task.num_blocks * kBlockTokens; ++t) {
-    const auto* row = Plane<Codec>(task.blocks[t / kBlockTokens], task.v_offset) +
-                      size_t{t % kBlockTokens} * task.v_dim + dim;
-    F32x16 values[kVectors];
+  for (uint32_t b = 0; b < task.num_blocks; ++b) {
+    const auto* row = Plane<Codec>(task.blocks[b], task.v_offset) + dim;
+    const auto* next = kStream ? Plane<Codec>(task.next_blocks[b], task.k_offset) + dim : nullptr;
+    for (uint32_t t = 0; t < kBlockTokens; ++t) {
+      F32x16 values[kVectors];
 #pragma GCC unroll 4
-    for (int c = 0; c < kVectors; ++c) values[c] = Codec::Load16(row + c * kLanes);
+      for (int c = 0; c < kVectors; ++c) {
+        values[c] = Codec::Load16(row + c * kLanes);
+        if constexpr (kStream) Prefetch(next + c * kLanes);
+      }
 #pragma GCC unroll 12
-    for (int i = 0; i < kQueries; ++i) {
-      const F32x16 weight = Set1(weights[(query + i) * kChunkTokens + t]);
+      for (int i = 0; i < kQueries; ++i) {
+        const F32x16 weight = Set1(weights[i * kChunkTokens]);
 #pragma GCC unroll 4
-      for (int c = 0; c < kVectors; ++c) acc[i][c] = Fma(weight, values[c], acc[i][c]);
+        for (int c = 0; c < kVectors; ++c) acc[i][c] = Fma(weight, values[c], acc[i][c]);
+      }
+      row += task.v_dim;
+      next += kStream ? task.v_dim : 0;
+      ++weights;
     }
   }
 #pragma GCC unroll 12
@@ -162,23 +193,28 @@ KVERN_INLINE void OutputTile(const ChunkTask& task, uint32_t query, uint32_t dim
   }
 }
 
-constexpr int kOutputVectors = kMaxAccumulators >= 24 ? 4 : kMaxAccumulators >= 6 ? 2 : 1;
-constexpr int kOutputQueries = kMaxAccumulators / kOutputVectors;
+constexpr int kOutputQueries = kVectorRegisters >= 8 ? 6 : 1;
 
-template <typename Codec, int kQueries>
+template <typename Codec, int kQueries, bool kStream>
 [[gnu::noinline]] void OutputQueries(const ChunkTask& task, uint32_t query, const float* weights) {
+  constexpr int kVectors = TileWidth(kQueries);
   uint32_t dim = 0;
-  for (; dim + kOutputVectors * kLanes <= task.v_dim; dim += kOutputVectors * kLanes) {
-    OutputTile<Codec, kQueries, kOutputVectors>(task, query, dim, weights);
+  for (; dim + kVectors * kLanes <= task.v_dim; dim += kVectors * kLanes) {
+    OutputTile<Codec, kQueries, kVectors, kStream>(task, query, dim, weights);
   }
-  for (; dim < task.v_dim; dim += kLanes) OutputTile<Codec, kQueries, 1>(task, query, dim, weights);
+  for (; dim < task.v_dim; dim += kLanes) {
+    OutputTile<Codec, kQueries, 1, kStream>(task, query, dim, weights);
+  }
 }
 
 template <typename Codec>
 struct OutputStep {
   template <int kQueries>
   KVERN_INLINE static void Run(uint32_t query, const ChunkTask& task, const float* weights) {
-    OutputQueries<Codec, kQueries>(task, query, weights);
+    if (query == 0 && task.next_blocks != nullptr) {
+      return OutputQueries<Codec, kQueries, true>(task, query, weights);
+    }
+    OutputQueries<Codec, kQueries, false>(task, query, weights);
   }
 };
 

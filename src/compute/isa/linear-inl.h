@@ -34,22 +34,34 @@ KVERN_INLINE U8x64 Nibbles(const std::byte* quants, int g) {
 // Bits [kRight · (g mod n), …) of v, moved to bit 4: the upper bits of a weight.
 KVERN_INLINE U8x64 FifthBit(U8x64 v, int g) {
   switch (g) {
-    case 0: return ExtractBits<0, 1, 4>(v);
-    case 1: return ExtractBits<1, 1, 4>(v);
-    case 2: return ExtractBits<2, 1, 4>(v);
-    case 3: return ExtractBits<3, 1, 4>(v);
-    case 4: return ExtractBits<4, 1, 4>(v);
-    case 5: return ExtractBits<5, 1, 4>(v);
-    case 6: return ExtractBits<6, 1, 4>(v);
-    default: return ExtractBits<7, 1, 4>(v);
+    case 0:
+      return ExtractBits<0, 1, 4>(v);
+    case 1:
+      return ExtractBits<1, 1, 4>(v);
+    case 2:
+      return ExtractBits<2, 1, 4>(v);
+    case 3:
+      return ExtractBits<3, 1, 4>(v);
+    case 4:
+      return ExtractBits<4, 1, 4>(v);
+    case 5:
+      return ExtractBits<5, 1, 4>(v);
+    case 6:
+      return ExtractBits<6, 1, 4>(v);
+    default:
+      return ExtractBits<7, 1, 4>(v);
   }
 }
 KVERN_INLINE U8x64 UpperPair(U8x64 v, int g) {
   switch (g % 4) {
-    case 0: return ExtractBits<0, 3, 4>(v);
-    case 1: return ExtractBits<2, 3, 4>(v);
-    case 2: return ExtractBits<4, 3, 4>(v);
-    default: return ExtractBits<6, 3, 4>(v);
+    case 0:
+      return ExtractBits<0, 3, 4>(v);
+    case 1:
+      return ExtractBits<2, 3, 4>(v);
+    case 2:
+      return ExtractBits<4, 3, 4>(v);
+    default:
+      return ExtractBits<6, 3, 4>(v);
   }
 }
 KVERN_INLINE U8x64 FiveBits(const std::byte* quants, int g) {
@@ -266,9 +278,11 @@ struct QuantizedTile {
 };
 template <typename Type>
 struct FloatTile {
-  static constexpr int kMaxTokens = kMaxAccumulators >= 8 ? 8 : kMaxAccumulators >= 4 ? 4 : 1;
+  static constexpr int kMaxTokens = kVectorRegisters >= 32 ? 8 : kVectorRegisters >= 8 ? 4 : 1;
   template <int kTokens>
-  static constexpr int kRowTiles = kTokens == 1 ? 4 : kTokens == 2 ? 2 : 1;
+  static constexpr int kRowTiles = kTokens == 1   ? 4
+                                   : kTokens == 2 ? 2
+                                                  : 1;
   template <int kTokens, int kTiles>
   KVERN_INLINE static void Run(const LinearTask& task, const std::byte* weights, uint32_t first,
                                float* out) {

@@ -1,5 +1,5 @@
-// Sums of products of bytes by maddubs, which saturates at 16 bits: sums of pairs stay in 16 bits for
-// as many groups as cannot overflow. Contracts: ../scalar/dot.h.
+// Sums of products of bytes by maddubs, which saturates at 16 bits: sums of pairs stay in 16 bits
+// for as many groups as cannot overflow. Contracts: ../scalar/dot.h.
 #pragma once
 
 #include "compute/isa/avx2/vec.h"
@@ -48,7 +48,8 @@ struct Dot<255, 128> {
     const __m256i q = BroadcastQuad(quad);
     const auto dot = [&](__m256i acc, __m256i bytes) {
       const __m256i weight = _mm256_xor_si256(bytes, _mm256_set1_epi8(-128));
-      return AddPairs(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(weight), _mm256_sign_epi8(q, weight)));
+      return AddPairs(acc,
+                      _mm256_maddubs_epi16(_mm256_abs_epi8(weight), _mm256_sign_epi8(q, weight)));
     };
     sum = {dot(sum.low, w.low), dot(sum.high, w.high)};
   }

@@ -12,7 +12,7 @@
 namespace {
 
 constexpr int kLanes = 16;
-constexpr int kMaxAccumulators = 6;
+constexpr int kVectorRegisters = 8;
 
 struct F32x16 {
   __m256 low, high;

@@ -11,7 +11,7 @@
 namespace {
 
 constexpr int kLanes = 16;
-constexpr int kMaxAccumulators = 24;
+constexpr int kVectorRegisters = 32;
 
 using F32x16 = __m512;
 using I32x16 = __m512i;

@@ -1,4 +1,5 @@
-// Exact sums of products of bytes, as plain loops: this file defines what every other dot.h computes.
+// Exact sums of products of bytes, as plain loops: this file defines what every other dot.h
+// computes.
 #pragma once
 
 #include "compute/isa/scalar/vec.h"

@@ -18,8 +18,8 @@
 namespace {
 
 constexpr int kLanes = 16;
-// How many 16-lane accumulators a kernel should keep in registers.
-constexpr int kMaxAccumulators = 1;
+// How many of these vectors the registers hold.
+constexpr int kVectorRegisters = 2;
 
 struct F32x16 {
   float lane[kLanes];
