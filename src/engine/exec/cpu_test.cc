@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 #include "compute/isa.h"
@@ -76,6 +78,17 @@ GoldenModelSpec KQuants() {
   spec.num_heads = 4;
   spec.head_dim = 64;
   return spec;
+}
+
+// The instruction sets of this CPU but scalar, which is slow, and stands in where there is no
+// other.
+std::vector<std::string> FastIsas() {
+  std::vector<std::string> names;
+  for (const compute::Isa& isa : compute::Isas()) {
+    if (isa.supported() && isa.name != "scalar") names.emplace_back(isa.name);
+  }
+  if (names.empty()) names.emplace_back("scalar");
+  return names;
 }
 
 struct NamedSpec {
@@ -151,10 +164,9 @@ TEST_P(OneAnswerTest, ThreadsDoNotMatter) {
 TEST_P(OneAnswerTest, InstructionSetsDoNotMatter) {
   const auto tokens = RandomTokens(4, 20, spec().vocab_size);
   const Logits expected = TestModel(spec(), {.isa = "scalar"}).Reference(tokens);
-  for (const compute::Isa& isa : compute::Isas()) {
-    if (!isa.supported()) continue;
-    TestModel model(spec(), {.isa = isa.name});
-    EXPECT_TRUE(SameBits(model.Reference(tokens), expected)) << isa.name;
+  for (const std::string& isa : FastIsas()) {
+    TestModel model(spec(), {.isa = isa});
+    EXPECT_TRUE(SameBits(model.Reference(tokens), expected)) << isa;
   }
 }
 
@@ -212,13 +224,10 @@ TEST_P(OneAnswerTest, RollbackLeavesNoTrace) {
 // A sequence whose pending step can be put into any batch. Starts with `computed` of its tokens.
 class Sequence {
  public:
-  Sequence(TestModel& model, uint64_t seed, size_t length, size_t computed)
-      : tokens_(RandomTokens(seed, length, model.vocab_size())),
-        computed_(computed),
-        expected_(model.Reference(tokens_)),
-        cache_(model.MakeCache()) {
+  Sequence(TestModel& model, std::vector<TokenId> tokens, size_t computed)
+      : tokens_(std::move(tokens)), computed_(computed), cache_(model.MakeCache()) {
     if (computed > 0) model.Append(*cache_, std::span(tokens_).first(computed), 64);
-    EXPECT_TRUE(cache_->Extend(length - computed).ok());
+    EXPECT_TRUE(cache_->Extend(tokens_.size() - computed).ok());
     view_ = cache_->View();
   }
 
@@ -230,38 +239,52 @@ class Sequence {
             .num_logits = static_cast<uint32_t>(tokens.size())};
   }
 
-  void Check(TestModel& model, const Logits& logits) const {
-    EXPECT_TRUE(SameBits(logits, model.Positions(expected_, computed_, tokens_.size())))
+  // `expected` has the logits of all its positions.
+  void Check(const TestModel& model, const Logits& logits, const Logits& expected) const {
+    EXPECT_TRUE(SameBits(logits, model.Positions(expected, computed_, tokens_.size())))
         << tokens_.size() << " tokens, " << computed_ << " of them before";
   }
 
  private:
   std::vector<TokenId> tokens_;
   size_t computed_;
-  Logits expected_;
   std::unique_ptr<kv::SequenceCache> cache_;
   PagedView view_;
 };
 
-// Prefills and decodes of several lengths in one batch, in several orders.
+// Prefills and decodes of several lengths, alone and in batches, in several orders, by instruction
+// set and number of threads. What is expected is one thread's scalar answer to each alone.
 TEST_P(OneAnswerTest, CompanyInABatchDoesNotMatter) {
   struct Shape {
     size_t length, computed;
   };
   constexpr Shape kShapes[] = {{30, 29}, {17, 0}, {33, 16}, {2, 1}, {50, 49}, {9, 3}};
-  for (const size_t num_threads : {1u, 2u}) {
-    for (const size_t rotation : {0u, 1u, 4u}) {
-      TestModel model(spec(), {.num_threads = num_threads});
-      std::vector<std::unique_ptr<Sequence>> sequences;
-      StepPlan plan;
-      for (size_t i = 0; i < std::size(kShapes); ++i) {
-        const Shape& shape = kShapes[(i * 5 + rotation) % std::size(kShapes)];
-        sequences.push_back(
-            std::make_unique<Sequence>(model, 20 + shape.length, shape.length, shape.computed));
-        plan.slices.push_back(sequences.back()->slice());
+  const auto tokens = [&](const Shape& shape) {
+    return RandomTokens(20 + shape.length, shape.length, spec().vocab_size);
+  };
+  std::vector<Logits> expected;
+  TestModel scalar(spec(), {.isa = "scalar"});
+  for (const Shape& shape : kShapes) expected.push_back(scalar.Reference(tokens(shape)));
+  size_t turn = 0;
+  for (const std::string& isa : FastIsas()) {
+    for (const size_t num_threads : {1u, 2u, 4u}) {
+      for (const size_t num_sequences : {1u, 2u, 6u}) {
+        SCOPED_TRACE(testing::Message() << isa << ", " << num_threads << " threads, "
+                                        << num_sequences << " sequences, turn " << turn);
+        TestModel model(spec(), {.num_threads = num_threads, .isa = isa});
+        std::vector<std::unique_ptr<Sequence>> sequences;
+        StepPlan plan;
+        for (size_t i = 0; i < num_sequences; ++i) {
+          const Shape& shape = kShapes[(i * 5 + turn) % std::size(kShapes)];
+          sequences.push_back(std::make_unique<Sequence>(model, tokens(shape), shape.computed));
+          plan.slices.push_back(sequences.back()->slice());
+        }
+        const auto logits = model.Execute(plan);
+        for (size_t i = 0; i < sequences.size(); ++i) {
+          sequences[i]->Check(model, logits[i], expected[(i * 5 + turn) % std::size(kShapes)]);
+        }
+        ++turn;
       }
-      const auto logits = model.Execute(plan);
-      for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->Check(model, logits[i]);
     }
   }
 }
@@ -321,12 +344,14 @@ TEST(OneAnswerLongTest, ScatteredBlocks) {
   EXPECT_TRUE(SameBits(model.Execute(plan)[0], model.Reference(tokens)));
 }
 
-// Forks of one long prompt, whose common chunks may be read once for all.
-class SharedChunksTest : public testing::Test {
+// Forks of one long prompt, whose common chunks may be read once for all: by instruction set and
+// number of threads.
+class SharedChunksTest : public testing::TestWithParam<std::tuple<std::string, size_t>> {
  protected:
   static constexpr size_t kCommon = 260;
 
-  SharedChunksTest() : model_(Odd(), {.num_threads = 2}) {
+  SharedChunksTest()
+      : model_(Odd(), {.num_threads = std::get<1>(GetParam()), .isa = std::get<0>(GetParam())}) {
     prompt_ = model_.MakeCache();
     common_ = RandomTokens(11, kCommon, model_.vocab_size());
     model_.Append(*prompt_, common_, 100);
@@ -364,7 +389,14 @@ class SharedChunksTest : public testing::Test {
   std::vector<Fork> forks_;
 };
 
-TEST_F(SharedChunksTest, GroupsDoNotMatter) {
+INSTANTIATE_TEST_SUITE_P(Cpu, SharedChunksTest,
+                         testing::Combine(testing::ValuesIn(FastIsas()), testing::Values(1, 2, 4)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + "On" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+TEST_P(SharedChunksTest, GroupsDoNotMatter) {
   // 7 heads on one KV head: a tile has 4 rows, so that slices straddle tiles.
   for (const size_t num_new : {1u, 1u, 3u, 1u, 9u, 1u, 2u, 5u}) AddFork(num_new);
   const auto expected = Run({});
@@ -390,7 +422,7 @@ TEST_F(SharedChunksTest, GroupsDoNotMatter) {
   }
 }
 
-TEST_F(SharedChunksTest, GroupsThatAreNoneAreRefused) {
+TEST_P(SharedChunksTest, GroupsThatAreNoneAreRefused) {
   AddFork(1);
   AddFork(2);
   const auto cache = model_.MakeCache();
