@@ -37,9 +37,8 @@ struct ChunkTask {
   uint32_t v_dim;
   std::byte* const* blocks;  // [num_blocks], of this chunk
   uint32_t num_blocks;       // 1 … kChunkBlocks
-  // Of the chunk that these queries meet next, at least num_blocks, to be fetched early; may be
-  // null.
-  std::byte* const* next_blocks = nullptr;
+  // [2 · num_blocks] planes that a later call reads, fetched meanwhile; may be null.
+  const std::byte* const* ahead = nullptr;
   size_t k_offset;  // of the K and V planes in a block
   size_t v_offset;
   const VisibleRange* visible;  // [num_queries]; an empty range gives a partial of no meaning

@@ -9,8 +9,9 @@ namespace kvern::model {
 using compute::kRowTile;
 using compute::kTokenTile;
 
-Result<Activations> Activations::Create(uint32_t max_tokens, uint32_t max_cols, InputForms forms) {
-  Activations result;
+Result<ActivationBuffer> ActivationBuffer::Create(uint32_t max_tokens, uint32_t max_cols,
+                                                  InputForms forms) {
+  ActivationBuffer result;
   if (forms.quantized) {
     KVERN_ASSIGN_OR_RETURN(result.quantized_, AlignedBuffer::Create(compute::QuantizedTileBytes(
                                                   max_tokens, max_cols)));
@@ -22,42 +23,46 @@ Result<Activations> Activations::Create(uint32_t max_tokens, uint32_t max_cols, 
   return result;
 }
 
-void Activations::Reset(uint32_t num_tokens,
-                        std::initializer_list<const compute::PackedMatrix*> readers) {
-  num_tokens_ = num_tokens;
-  cols_ = (*readers.begin())->cols();
-  forms_ = {};
+Activations::Activations(ActivationBuffer& buffer, uint32_t num_tokens,
+                         std::initializer_list<const compute::PackedMatrix*> readers)
+    : quantized_(buffer.quantized_.data()),
+      floats_(buffer.floats_.data()),
+      num_tokens_(num_tokens),
+      cols_((*readers.begin())->cols()) {
   for (const compute::PackedMatrix* reader : readers) {
     CHECK(reader->cols() == cols_);
     forms_.Add(*reader);
   }
-  CHECK(!forms_.quantized || compute::QuantizedTileBytes(num_tokens, cols_) <= quantized_.bytes());
-  CHECK(!forms_.floats || compute::FloatTileBytes(num_tokens, cols_) <= floats_.bytes());
+  CHECK(!forms_.quantized ||
+        compute::QuantizedTileBytes(num_tokens, cols_) <= buffer.quantized_.bytes());
+  CHECK(!forms_.floats || compute::FloatTileBytes(num_tokens, cols_) <= buffer.floats_.bytes());
 }
 
 uint32_t Activations::TileTokens(uint32_t tile) const {
   return std::min(kTokenTile, num_tokens_ - tile * kTokenTile);
 }
 
-const std::byte* Activations::Tile(uint32_t tile, bool quantized) const {
+std::byte* Activations::Tile(uint32_t tile, bool quantized) const {
   const uint32_t first = tile * kTokenTile;
-  return quantized ? quantized_.data() + compute::QuantizedTileBytes(first, cols_)
-                   : floats_.data() + compute::FloatTileBytes(first, cols_);
+  return quantized ? quantized_ + compute::QuantizedTileBytes(first, cols_)
+                   : floats_ + compute::FloatTileBytes(first, cols_);
 }
 
-bool Activations::Pack(const compute::LinearKernels& kernels, const float* x, uint32_t token) {
-  const uint32_t tile = token / kTokenTile;
+bool Activations::PackColumns(const compute::LinearKernels& kernels, const float* x, uint32_t token,
+                              uint32_t first, uint32_t count) const {
+  const uint32_t tile = token / kTokenTile, tokens = TileTokens(tile);
   bool finite = true;
   if (forms_.quantized) {
-    finite = kernels.quantize(x, cols_,
-                              {.tile = const_cast<std::byte*>(Tile(tile, true)),
-                               .num_tokens = TileTokens(tile),
-                               .token = token % kTokenTile});
+    finite =
+        kernels.quantize(x, count,
+                         {.tile = Tile(tile, true) + compute::QuantizedTileBytes(tokens, first),
+                          .num_tokens = tokens,
+                          .token = token % kTokenTile});
   }
   if (forms_.floats) {
-    kernels.pack_floats(x, cols_,
-                        {.tile = const_cast<std::byte*>(Tile(tile, false)),
-                         .num_tokens = TileTokens(tile),
+    kernels.pack_floats(x, count,
+                        {.tile = Tile(tile, false) + compute::FloatTileBytes(tokens, first),
+                         .num_tokens = tokens,
                          .token = token % kTokenTile});
   }
   return finite;

@@ -1,8 +1,9 @@
 // Activations: one matrix of inputs, packed for the linear kernels in the forms that its weights
 // read (compute/linear.h).
 //
-// Tokens are grouped in tiles of kTokenTile, the last one smaller. Threads may pack different
-// tokens at once; everyone may read after a barrier.
+// Tokens are grouped in tiles of kTokenTile, the last one smaller. ActivationBuffer owns the
+// memory; Activations is a view of it, a plain value that every thread makes for itself. Threads
+// may pack different tokens or columns at once; everyone may read after a barrier.
 #pragma once
 
 #include <cstdint>
@@ -25,34 +26,51 @@ struct InputForms {
   }
 };
 
-class Activations {
+class ActivationBuffer {
  public:
   // Room for `max_tokens` of up to `max_cols` inputs.
-  static Result<Activations> Create(uint32_t max_tokens, uint32_t max_cols, InputForms forms);
+  static Result<ActivationBuffer> Create(uint32_t max_tokens, uint32_t max_cols, InputForms forms);
 
-  // Starts a matrix of num_tokens × cols, to be multiplied with each of `readers`, whose width cols
-  // is. REQUIRES: their forms and the size are within what was created.
-  void Reset(uint32_t num_tokens, std::initializer_list<const compute::PackedMatrix*> readers);
+  size_t bytes() const { return quantized_.bytes() + floats_.bytes(); }
+
+ private:
+  friend class Activations;
+
+  AlignedBuffer quantized_;
+  AlignedBuffer floats_;
+};
+
+class Activations {
+ public:
+  // A matrix of num_tokens × cols, to be multiplied with each of `readers`, whose width cols is.
+  // The buffer must outlive it. REQUIRES: forms and size are within what the buffer has room for.
+  Activations(ActivationBuffer& buffer, uint32_t num_tokens,
+              std::initializer_list<const compute::PackedMatrix*> readers);
 
   // Packs one token's inputs. False if one that is to be quantised is not finite.
-  bool Pack(const compute::LinearKernels& kernels, const float* x, uint32_t token);
+  bool Pack(const compute::LinearKernels& kernels, const float* x, uint32_t token) const {
+    return PackColumns(kernels, x, token, 0, cols_);
+  }
+  // Packs columns [first, first + count) of a token from x[0 … count). For quantised forms, both
+  // are multiples of 32.
+  bool PackColumns(const compute::LinearKernels& kernels, const float* x, uint32_t token,
+                   uint32_t first, uint32_t count) const;
 
   // out[t · out_stride + r] for rows [16·first_tile, 16·end_tile) of `weights` and all tokens t.
   void Multiply(const compute::LinearKernels& kernels, const compute::PackedMatrix& weights,
                 uint32_t first_tile, uint32_t end_tile, float* out, size_t out_stride) const;
 
   uint32_t num_tokens() const { return num_tokens_; }
-  size_t bytes() const { return quantized_.bytes() + floats_.bytes(); }
 
  private:
   uint32_t TileTokens(uint32_t tile) const;
-  const std::byte* Tile(uint32_t tile, bool quantized) const;
+  std::byte* Tile(uint32_t tile, bool quantized) const;
 
-  AlignedBuffer quantized_;
-  AlignedBuffer floats_;
+  std::byte* quantized_;
+  std::byte* floats_;
+  uint32_t num_tokens_;
+  uint32_t cols_;
   InputForms forms_;
-  uint32_t num_tokens_ = 0;
-  uint32_t cols_ = 0;
 };
 
 }  // namespace kvern::model

@@ -43,10 +43,10 @@ std::vector<float> RandomInputs(size_t count) {
 }
 
 // Rows [num_tokens][padded rows of weights].
-std::vector<float> Multiply(Activations& activations, const PackedMatrix& weights,
+std::vector<float> Multiply(ActivationBuffer& buffer, const PackedMatrix& weights,
                             std::span<const float> x) {
   const auto num_tokens = static_cast<uint32_t>(x.size() / weights.cols());
-  activations.Reset(num_tokens, {&weights});
+  const Activations activations(buffer, num_tokens, {&weights});
   for (uint32_t t = 0; t < num_tokens; ++t) {
     EXPECT_TRUE(activations.Pack(*BestIsa().linear, &x[size_t{t} * weights.cols()], t));
   }
@@ -62,8 +62,8 @@ TEST(ActivationsTest, TokensDoNotMeet) {
     for (const uint32_t cols : {32u, 4096u}) {
       const PackedMatrix weights = RandomMatrix(type, 19, cols);
       const std::vector<float> x = RandomInputs(size_t{45} * cols);
-      auto many = Activations::Create(45, cols, {.quantized = true, .floats = true});
-      auto one = Activations::Create(1, cols, {.quantized = true, .floats = true});
+      auto many = ActivationBuffer::Create(45, cols, {.quantized = true, .floats = true});
+      auto one = ActivationBuffer::Create(1, cols, {.quantized = true, .floats = true});
       ASSERT_TRUE(many.ok() && one.ok());
       for (const size_t num_tokens : {1u, 7u, 8u, 9u, 45u}) {
         const auto out = Multiply(*many, weights, std::span(x).first(num_tokens * cols));
@@ -79,13 +79,14 @@ TEST(ActivationsTest, TokensDoNotMeet) {
 TEST(ActivationsTest, RangesOfRowsDoNotMatter) {
   const PackedMatrix weights = RandomMatrix(QuantType::kQ8_0, 70, 64);
   const std::vector<float> x = RandomInputs(20 * 64);
-  auto activations = Activations::Create(20, 64, {.quantized = true});
-  ASSERT_TRUE(activations.ok());
-  const auto whole = Multiply(*activations, weights, x);
+  auto buffer = ActivationBuffer::Create(20, 64, {.quantized = true});
+  ASSERT_TRUE(buffer.ok());
+  const auto whole = Multiply(*buffer, weights, x);
+  const Activations activations(*buffer, 20, {&weights});
   std::vector<float> pieces(whole.size());
   for (const auto& [begin, end] : {std::pair{0u, 2u}, {2u, 2u}, {2u, 5u}}) {
-    activations->Multiply(*BestIsa().linear, weights, begin, end, pieces.data(),
-                          weights.num_tiles() * compute::kRowTile);
+    activations.Multiply(*BestIsa().linear, weights, begin, end, pieces.data(),
+                         weights.num_tiles() * compute::kRowTile);
   }
   EXPECT_EQ(pieces, whole);
 }
@@ -94,14 +95,37 @@ TEST(ActivationsTest, RangesOfRowsDoNotMatter) {
 TEST(ActivationsTest, OnlyTheFormsThatAreReadArePacked) {
   const PackedMatrix floats = RandomMatrix(QuantType::kF32, 16, 70);
   const PackedMatrix quantized = RandomMatrix(QuantType::kQ8_0, 16, 64);
-  auto activations = Activations::Create(3, 70, {.quantized = true, .floats = true});
-  ASSERT_TRUE(activations.ok());
+  auto buffer = ActivationBuffer::Create(3, 70, {.quantized = true, .floats = true});
+  ASSERT_TRUE(buffer.ok());
   std::vector<float> x = RandomInputs(70);
   x[3] = std::numeric_limits<float>::infinity();
-  activations->Reset(1, {&floats});
-  EXPECT_TRUE(activations->Pack(*BestIsa().linear, x.data(), 0));
-  activations->Reset(1, {&quantized});
-  EXPECT_FALSE(activations->Pack(*BestIsa().linear, x.data(), 0));
+  EXPECT_TRUE(Activations(*buffer, 1, {&floats}).Pack(*BestIsa().linear, x.data(), 0));
+  EXPECT_FALSE(Activations(*buffer, 1, {&quantized}).Pack(*BestIsa().linear, x.data(), 0));
+}
+
+// A token packed in pieces is the token packed at once.
+TEST(ActivationsTest, ColumnsMayBePackedApart) {
+  constexpr uint32_t kTokens = 11, kCols = 160;
+  for (const QuantType type : {QuantType::kQ8_0, QuantType::kF32}) {
+    const PackedMatrix weights = RandomMatrix(type, 33, kCols);
+    const std::vector<float> x = RandomInputs(kTokens * kCols);
+    auto buffer = ActivationBuffer::Create(kTokens, kCols, {.quantized = true, .floats = true});
+    ASSERT_TRUE(buffer.ok());
+    const auto whole = Multiply(*buffer, weights, x);
+    auto apart = ActivationBuffer::Create(kTokens, kCols, {.quantized = true, .floats = true});
+    ASSERT_TRUE(apart.ok());
+    const Activations activations(*apart, kTokens, {&weights});
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      for (const auto& [first, count] : {std::pair{96u, 64u}, {0u, 32u}, {32u, 64u}}) {
+        EXPECT_TRUE(activations.PackColumns(*BestIsa().linear, &x[size_t{t} * kCols + first], t,
+                                            first, count));
+      }
+    }
+    std::vector<float> out(whole.size());
+    activations.Multiply(*BestIsa().linear, weights, 0, weights.num_tiles(), out.data(),
+                         weights.num_tiles() * compute::kRowTile);
+    EXPECT_EQ(out, whole);
+  }
 }
 
 }  // namespace

@@ -7,87 +7,171 @@ namespace kvern::model {
 using compute::kMaxChunkQueries;
 using compute::VisibleRange;
 
-TileAttention::TileAttention(const compute::AttentionKernels* kernels,
-                             const compute::KvLayout& layout)
-    : kernels_(kernels),
-      layout_(layout),
-      partial_floats_(compute::PartialFloats(layout.v_dim())),
-      queries_(size_t{kMaxChunkQueries} * layout.head_dim),
-      states_(kMaxChunkQueries * partial_floats_),
-      partials_(states_.size()),
-      positions_(kMaxChunkQueries),
-      started_(kMaxChunkQueries) {}
+namespace {
 
-size_t TileAttention::scratch_bytes() const {
-  return (queries_.size() + states_.size() + partials_.size()) * sizeof(float);
+// The fewest equal parts of a group of query heads that a kernel takes.
+uint32_t PartsOf(uint32_t group_size) {
+  uint32_t parts = 1;
+  while (group_size % parts != 0 || group_size / parts > kMaxChunkQueries) ++parts;
+  return parts;
 }
 
-void TileAttention::AttendQueries(const TileTask& task, uint32_t first, uint32_t count,
-                                  const PagedView& view, uint32_t chunk) {
-  VisibleRange visible[kMaxChunkQueries];
-  uint32_t end = 0;
-  for (uint32_t i = 0; i < count; ++i) {
-    visible[i] = compute::VisibleInChunk(positions_[first + i], /*window=*/0, chunk);
-    end = std::max(end, visible[i].end);
+}  // namespace
+
+TileAttention::TileAttention(const compute::AttentionKernels* kernels,
+                             const compute::KvLayout& layout, uint32_t num_query_heads)
+    : kernels_(kernels),
+      layout_(layout),
+      parts_(PartsOf(num_query_heads / layout.num_kv_heads)),
+      group_size_(num_query_heads / (layout.num_kv_heads * parts_)),
+      partial_floats_(compute::PartialFloats(layout.v_dim())),
+      queries_(size_t{num_heads()} * kMaxChunkQueries * layout.head_dim),
+      states_(num_heads() * kMaxChunkQueries * partial_floats_),
+      started_(size_t{num_heads()} * kMaxChunkQueries),
+      positions_(kMaxChunkQueries),
+      partials_(kMaxChunkQueries * partial_floats_),
+      folded_(partial_floats_) {}
+
+size_t TileAttention::scratch_bytes() const {
+  return (queries_.size() + states_.size() + partials_.size() + folded_.size()) * sizeof(float);
+}
+
+void TileAttention::GatherQueries(const AttentionTask& task, const QueryTile& tile) {
+  const uint32_t dim = layout_.head_dim;
+  uint32_t i = 0;
+  for (const QueryRun& run : task.plan->RunsOf(tile)) {
+    for (uint32_t r = 0; r < run.num_rows; ++r, i += group_size_) {
+      const float* row = task.queries + (run.first_row + r) * task.stride;
+      std::fill_n(&positions_[i], group_size_, run.first_position + r);
+      for (uint32_t head = 0; head < num_heads(); ++head) {
+        std::copy_n(row + size_t{head} * group_size_ * dim, size_t{group_size_} * dim,
+                    &queries_[StateIndex(head, i) * dim]);
+      }
+    }
   }
+}
+
+// What unit `index` fetches early: its part of all planes that the tile's next step reads, in the
+// order of memory. Null where none follows.
+const std::byte* const* TileAttention::PlanesAhead(const AttentionTask& task, const Unit& unit,
+                                                   uint32_t index) {
+  const uint32_t next_step = index / num_heads() + 1;
+  if (next_step == unit.tile->num_units / num_heads()) return nullptr;
+  const TileStep next = task.plan->StepOf(*unit.tile, next_step);
+  std::byte* const* blocks = task.batch->slices[next.slice].view.blocks + next.chunk * kChunkBlocks;
+  for (uint32_t i = 0; i < 2 * unit.step.num_blocks; ++i) {
+    const uint32_t plane = unit.head * 2 * kChunkBlocks + i;
+    const uint32_t head = plane / 2 % num_heads() / parts_;
+    const std::byte* block = blocks[std::min(plane / (2 * num_heads()), next.num_blocks - 1)];
+    ahead_[i] = block + (plane % 2 == 0 ? layout_.k_offset(task.layer, head)
+                                        : layout_.v_offset(task.layer, head));
+  }
+  return ahead_;
+}
+
+void TileAttention::AttendUnit(const AttentionTask& task, const Unit& unit, uint32_t index,
+                               float* partials) {
+  const TileStep& step = unit.step;
+  const uint32_t first = step.first_row * group_size_, count = step.num_rows * group_size_;
+  VisibleRange visible[kMaxChunkQueries];
+  for (uint32_t i = 0; i < count; ++i) {
+    visible[i] = compute::VisibleInChunk(positions_[first + i], /*window=*/0, step.chunk);
+  }
+  const PagedView& view = task.batch->slices[step.slice].view;
   compute::AttendChunk(*kernels_, layout_.k_dtype, layout_.v_dtype,
-                       {.queries = &queries_[size_t{first} * layout_.head_dim],
+                       {.queries = &queries_[StateIndex(unit.head, first) * layout_.head_dim],
                         .num_queries = count,
                         .head_dim = layout_.head_dim,
                         .v_dim = layout_.v_dim(),
-                        .blocks = view.blocks + size_t{chunk} * kChunkBlocks,
-                        .num_blocks = (end + kBlockTokens - 1) / kBlockTokens,
-                        .k_offset = layout_.k_offset(task.layer, task.kv_head),
-                        .v_offset = layout_.v_offset(task.layer, task.kv_head),
+                        .blocks = view.blocks + size_t{step.chunk} * kChunkBlocks,
+                        .num_blocks = step.num_blocks,
+                        .ahead = PlanesAhead(task, unit, index),
+                        .k_offset = layout_.k_offset(task.layer, unit.head / parts_),
+                        .v_offset = layout_.v_offset(task.layer, unit.head / parts_),
                         .visible = visible,
-                        .partials = partials_.data()});
-  for (uint32_t i = 0; i < count; ++i) {
-    if (visible[i].empty()) continue;
-    float* state = &states_[(first + i) * partial_floats_];
-    const float* partial = &partials_[i * partial_floats_];
-    if (started_[first + i] != 0) {
-      kernels_->merge(state, partial, layout_.v_dim());
+                        .partials = partials});
+}
+
+void TileAttention::MergeInto(float* state, uint8_t& started, const float* partial) const {
+  if (started != 0) {
+    kernels_->merge(state, partial, layout_.v_dim());
+  } else {
+    std::copy_n(partial, partial_floats_, state);
+    started = 1;
+  }
+}
+
+void TileAttention::MergeUnit(const Unit& unit, const float* partials) {
+  const uint32_t first = unit.step.first_row * group_size_;
+  for (uint32_t i = 0; i < unit.step.num_rows * group_size_; ++i) {
+    if (positions_[first + i] / kChunkTokens < unit.step.chunk) continue;
+    MergeInto(State(unit.head, first + i), started_[StateIndex(unit.head, first + i)],
+              partials + i * partial_floats_);
+  }
+}
+
+void TileAttention::Run(const AttentionTask& task, const QueryTile& tile, uint32_t begin,
+                        uint32_t end) {
+  GatherQueries(task, tile);
+  if (begin == 0) std::fill(started_.begin(), started_.end(), uint8_t{0});
+  Unit unit = {&tile, {}, 0};
+  for (uint32_t index = begin; index < end; ++index) {
+    unit.head = index % num_heads();
+    if (unit.head == 0 || index == begin) unit.step = task.plan->StepOf(tile, index / num_heads());
+    if (begin == 0) {
+      AttendUnit(task, unit, index, partials_.data());
+      MergeUnit(unit, partials_.data());
     } else {
-      std::copy_n(partial, partial_floats_, state);
-      started_[first + i] = 1;
+      const size_t slot =
+          tile.first_slot + size_t{index - tile.num_merged_units} * tile.num_rows * group_size_;
+      AttendUnit(task, unit, index, task.slots + slot * partial_floats_);
+    }
+  }
+  if (begin == 0 && end == tile.num_units) Finish(task, tile);
+}
+
+void TileAttention::Finish(const AttentionTask& task, const QueryTile& tile) {
+  const uint32_t dim = layout_.head_dim;
+  uint32_t i = 0;
+  for (const QueryRun& run : task.plan->RunsOf(tile)) {
+    for (uint32_t r = 0; r < run.num_rows; ++r, i += group_size_) {
+      float* row = task.out + (run.first_row + r) * task.stride;
+      for (uint32_t query = 0; query < num_heads() * group_size_; ++query) {
+        kernels_->finish(State(query / group_size_, i + query % group_size_), dim,
+                         row + size_t{query} * dim);
+      }
     }
   }
 }
 
-void TileAttention::Run(const TileTask& task) {
-  const uint32_t dim = layout_.head_dim;
-  const auto runs = task.plan->RunsOf(*task.tile);
-  uint32_t num_queries = 0;
-  for (const QueryRun& run : runs) {
-    for (uint32_t r = 0; r < run.num_rows; ++r) {
-      const float* row = task.queries + (run.first_row + r) * task.stride;
-      std::copy_n(row + size_t{task.first_head} * dim, size_t{task.num_heads} * dim,
-                  &queries_[size_t{num_queries} * dim]);
-      std::fill_n(&positions_[num_queries], task.num_heads, run.first_position + r);
-      num_queries += task.num_heads;
+void TileAttention::FoldRow(const AttentionTask& task, const TileAttention& owner, uint32_t row,
+                            float* out) {
+  const QueryTile& tile = task.plan->tiles[task.plan->tile_of_row[row]];
+  uint32_t row_in_tile = 0;
+  for (const QueryRun& run : task.plan->RunsOf(tile)) {
+    if (row - run.first_row < run.num_rows) {
+      row_in_tile += row - run.first_row;
+      break;
     }
+    row_in_tile += run.num_rows;
   }
-  std::fill_n(started_.begin(), num_queries, uint8_t{0});
-
-  const PagedView& common = task.batch->slices[runs[0].slice].view;
-  for (uint32_t chunk = 0; chunk < task.tile->common_chunks; ++chunk) {
-    AttendQueries(task, 0, num_queries, common, chunk);
-  }
-  uint32_t first = 0;
-  for (const QueryRun& run : runs) {
-    const uint32_t count = run.num_rows * task.num_heads;
-    const uint32_t last_position = run.first_position + run.num_rows - 1;
-    const PagedView& view = task.batch->slices[run.slice].view;
-    for (uint32_t chunk = task.tile->common_chunks; chunk <= last_position / kChunkTokens;
-         ++chunk) {
-      AttendQueries(task, first, count, view, chunk);
+  for (uint32_t query = 0; query < num_heads() * group_size_; ++query) {
+    const uint32_t head = query / group_size_;
+    const uint32_t i = row_in_tile * group_size_ + query % group_size_;
+    const size_t index = owner.StateIndex(head, i);
+    uint8_t started = owner.started_[index];
+    std::copy_n(&owner.states_[index * partial_floats_], partial_floats_, folded_.data());
+    for (uint32_t unit = tile.num_merged_units; unit < tile.num_units; ++unit) {
+      if (unit % num_heads() != head) continue;
+      const TileStep step = task.plan->StepOf(tile, unit / num_heads());
+      if (row_in_tile - step.first_row >= step.num_rows) continue;
+      if (owner.positions_[i] / kChunkTokens < step.chunk) continue;
+      const size_t slot = tile.first_slot +
+                          size_t{unit - tile.num_merged_units} * tile.num_rows * group_size_ +
+                          (i - step.first_row * group_size_);
+      MergeInto(folded_.data(), started, task.slots + slot * partial_floats_);
     }
-    for (uint32_t i = 0; i < count; ++i) {
-      float* row = task.out + (run.first_row + i / task.num_heads) * task.stride;
-      kernels_->finish(&states_[(first + i) * partial_floats_], dim,
-                       row + size_t{task.first_head + i % task.num_heads} * dim);
-    }
-    first += count;
+    kernels_->finish(folded_.data(), layout_.head_dim, out + size_t{query} * layout_.head_dim);
   }
 }
 

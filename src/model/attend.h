@@ -1,6 +1,7 @@
-// TileAttention: one thread's attention of one query tile against one KV head of one layer.
+// TileAttention: one thread's part of the attention of one layer, as the plan cuts it.
 //
-// Owns the scratch of one thread. Not thread-safe: one object a thread.
+// Owns the scratch of one thread. Not thread-safe: one object a thread. After a barrier, every
+// thread may fold rows of tiles that another one began.
 #pragma once
 
 #include <cstdint>
@@ -12,40 +13,69 @@
 
 namespace kvern::model {
 
-struct TileTask {
+// One layer of a batch.
+struct AttentionTask {
   const ForwardBatch* batch;
   const AttentionPlan* plan;
-  const QueryTile* tile;
   uint32_t layer;
-  uint32_t kv_head;
-  uint32_t first_head;  // query heads [first_head, first_head + num_heads) of that KV head
-  uint32_t num_heads;
   const float* queries;  // [rows][stride], scaled; head h at h · head_dim
   float* out;            // the same layout
   size_t stride;
+  float* slots;  // partials of cut tiles
 };
 
 class TileAttention {
  public:
-  TileAttention(const compute::AttentionKernels* kernels, const compute::KvLayout& layout);
+  TileAttention(const compute::AttentionKernels* kernels, const compute::KvLayout& layout,
+                uint32_t num_query_heads);
 
-  void Run(const TileTask& task);
+  // Units [begin, end) of a tile. Writes `out` if that is all of it; otherwise the tile is cut.
+  void Run(const AttentionTask& task, const QueryTile& tile, uint32_t begin, uint32_t end);
+
+  // The attention of one row of a cut tile that `owner` began: all heads, to `out`.
+  void FoldRow(const AttentionTask& task, const TileAttention& owner, uint32_t row, float* out);
+
+  // The heads and group size that its plan must have: a KV head with more query heads than a kernel
+  // takes counts as several.
+  uint32_t num_heads() const { return layout_.num_kv_heads * parts_; }
+  uint32_t group_size() const { return group_size_; }
 
   size_t scratch_bytes() const;
 
  private:
-  // Queries [first, first + count) of the tile against one chunk of one view.
-  void AttendQueries(const TileTask& task, uint32_t first, uint32_t count, const PagedView& view,
-                     uint32_t chunk);
+  struct Unit {
+    const QueryTile* tile;
+    TileStep step;
+    uint32_t head;
+  };
+
+  void GatherQueries(const AttentionTask& task, const QueryTile& tile);
+  void AttendUnit(const AttentionTask& task, const Unit& unit, uint32_t index, float* partials);
+  void MergeUnit(const Unit& unit, const float* partials);
+  void Finish(const AttentionTask& task, const QueryTile& tile);
+  void MergeInto(float* state, uint8_t& started, const float* partial) const;
+  const std::byte* const* PlanesAhead(const AttentionTask& task, const Unit& unit, uint32_t index);
+  // Query i of the tile and KV head.
+  size_t StateIndex(uint32_t head, uint32_t i) const {
+    return size_t{head} * compute::kMaxChunkQueries + i;
+  }
+  float* State(uint32_t head, uint32_t i) {
+    return &states_[StateIndex(head, i) * partial_floats_];
+  }
 
   const compute::AttentionKernels* const kernels_;
   const compute::KvLayout layout_;
+  const uint32_t parts_;  // of a KV head
+  const uint32_t group_size_;
   const size_t partial_floats_;
+  // By StateIndex(head, query of the tile).
   std::vector<float> queries_;
   std::vector<float> states_;
-  std::vector<float> partials_;
-  std::vector<uint32_t> positions_;  // of each query
-  std::vector<uint8_t> started_;     // the state of a query holds something
+  std::vector<uint8_t> started_;     // the state holds something
+  std::vector<uint32_t> positions_;  // by query of the tile
+  std::vector<float> partials_;      // of one unit
+  std::vector<float> folded_;        // one state
+  const std::byte* ahead_[2 * kChunkBlocks] = {};
 };
 
 }  // namespace kvern::model

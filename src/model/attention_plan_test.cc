@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -28,9 +29,74 @@ struct Batch {
   }
 };
 
+constexpr AttentionShape kShape = {
+    .max_rows = 4, .num_heads = 3, .group_size = 2, .num_threads = 1, .max_slots = 0};
+
+AttentionPlan Plan(const ForwardBatch& batch, const AttentionShape& shape) {
+  AttentionPlan plan;
+  PlanAttention(batch, shape, plan);
+  return plan;
+}
+
+// Every row meets each chunk up to its own once, in ascending order.
+void CheckSteps(const AttentionPlan& plan, const QueryTile& tile, uint32_t num_heads) {
+  std::vector<uint32_t> positions;
+  std::vector<uint32_t> next_chunk(tile.num_rows);
+  for (const QueryRun& run : plan.RunsOf(tile)) {
+    for (uint32_t r = 0; r < run.num_rows; ++r) positions.push_back(run.first_position + r);
+  }
+  ASSERT_EQ(tile.num_units % num_heads, 0u);
+  for (uint32_t step = 0; step < tile.num_units / num_heads; ++step) {
+    const TileStep s = plan.StepOf(tile, step);
+    uint32_t last_position = 0;
+    for (uint32_t row = s.first_row; row < s.first_row + s.num_rows; ++row) {
+      EXPECT_EQ(next_chunk.at(row)++, s.chunk);
+      last_position = std::max(last_position, positions[row]);
+    }
+    EXPECT_LE(s.chunk * kChunkTokens, last_position);
+    EXPECT_EQ(s.num_blocks,
+              std::min(kChunkBlocks, last_position / kBlockTokens + 1 - s.chunk * kChunkBlocks));
+  }
+  for (uint32_t row = 0; row < tile.num_rows; ++row) {
+    EXPECT_GT(next_chunk[row] * kChunkTokens, positions[row]);
+  }
+}
+
+// Threads share all units in order; what a thread does not begin has slots of its own.
+void CheckBounds(const AttentionPlan& plan, const AttentionShape& shape) {
+  ASSERT_EQ(plan.bounds.size(), shape.num_threads + 1u);
+  std::vector<uint32_t> units_done(plan.tiles.size());
+  size_t num_slots = 0;
+  for (uint32_t thread = 0; thread < shape.num_threads; ++thread) {
+    const UnitPosition from = plan.bounds[thread], to = plan.bounds[thread + 1];
+    for (uint32_t i = from.tile; i < plan.tiles.size() && i <= to.tile; ++i) {
+      const QueryTile& tile = plan.tiles[i];
+      const uint32_t begin = i == from.tile ? from.unit : 0;
+      const uint32_t end = i == to.tile ? to.unit : tile.num_units;
+      if (begin >= end) continue;
+      EXPECT_EQ(units_done[i], begin);
+      units_done[i] = end;
+      if (begin == 0) {
+        EXPECT_EQ(tile.num_merged_units, end);
+        if (end < tile.num_units) {
+          EXPECT_EQ(tile.owner, thread);
+        }
+      }
+    }
+  }
+  for (size_t i = 0; i < plan.tiles.size(); ++i) {
+    const QueryTile& tile = plan.tiles[i];
+    EXPECT_EQ(units_done[i], tile.num_units);
+    if (tile.num_merged_units == tile.num_units) continue;
+    EXPECT_EQ(tile.first_slot, num_slots);
+    num_slots += size_t{tile.num_units - tile.num_merged_units} * tile.num_rows * shape.group_size;
+  }
+  EXPECT_LE(num_slots, shape.max_slots);
+}
+
 // Every row of the batch is in one run, at its position; tiles are within bounds and hold the runs
 // in order, and only slices of one group meet chunks together.
-void CheckPlan(const ForwardBatch& batch, uint32_t max_rows) {
+void CheckPlan(const ForwardBatch& batch, const AttentionShape& shape) {
   std::vector<uint32_t> slice_of_row, position_of_row;
   for (uint32_t i = 0; i < batch.slices.size(); ++i) {
     for (uint32_t t = 0; t < batch.slices[i].tokens.size(); ++t) {
@@ -43,10 +109,12 @@ void CheckPlan(const ForwardBatch& batch, uint32_t max_rows) {
     for (const uint32_t slice : batch.shared[g].slices) group_of_slice[slice] = g;
   }
 
-  const AttentionPlan plan = PlanAttention(batch, max_rows);
+  const AttentionPlan plan = Plan(batch, shape);
+  CheckBounds(plan, shape);
   std::vector<int> times_seen(slice_of_row.size());
   uint32_t next_run = 0;
   for (const QueryTile& tile : plan.tiles) {
+    CheckSteps(plan, tile, shape.num_heads);
     EXPECT_EQ(tile.first_run, next_run);
     next_run += tile.num_runs;
     uint32_t num_rows = 0;
@@ -59,6 +127,7 @@ void CheckPlan(const ForwardBatch& batch, uint32_t max_rows) {
         ++times_seen.at(run.first_row + r);
         EXPECT_EQ(slice_of_row[run.first_row + r], run.slice);
         EXPECT_EQ(position_of_row[run.first_row + r], run.first_position + r);
+        EXPECT_EQ(&plan.tiles[plan.tile_of_row.at(run.first_row + r)], &tile);
       }
       const auto group = group_of_slice.find(run.slice);
       EXPECT_EQ(tile.common_chunks,
@@ -68,7 +137,7 @@ void CheckPlan(const ForwardBatch& batch, uint32_t max_rows) {
       }
     }
     EXPECT_EQ(tile.num_rows, num_rows);
-    EXPECT_LE(num_rows, max_rows);
+    EXPECT_LE(num_rows, shape.max_rows);
   }
   EXPECT_EQ(next_run, plan.runs.size());
   for (const int times : times_seen) EXPECT_EQ(times, 1);
@@ -78,12 +147,12 @@ TEST(AttentionPlanTest, SlicesAloneAreCutIntoTiles) {
   Batch batch;
   batch.AddSlice(10, 5);
   batch.AddSlice(1, 0);
-  const AttentionPlan plan = PlanAttention(batch.Get(), 4);
+  const AttentionPlan plan = Plan(batch.Get(), kShape);
   ASSERT_EQ(plan.tiles.size(), 4u);
   EXPECT_EQ(plan.tiles[2].num_rows, 2u);
   EXPECT_EQ(plan.runs[2].first_position, 13u);
   EXPECT_EQ(plan.runs[3].first_row, 10u);
-  CheckPlan(batch.Get(), 4);
+  CheckPlan(batch.Get(), kShape);
 }
 
 TEST(AttentionPlanTest, GroupsFillTilesTogether) {
@@ -92,14 +161,14 @@ TEST(AttentionPlanTest, GroupsFillTilesTogether) {
   batch.groups = {{0, 2, 3, 4, 5}};
   ForwardBatch whole = batch.Get();
   batch.shared[0].num_chunks = 2;
-  const AttentionPlan plan = PlanAttention(whole, 4);
+  const AttentionPlan plan = Plan(whole, kShape);
   ASSERT_EQ(plan.tiles.size(), 3u);
   EXPECT_EQ(plan.tiles[0].num_runs, 4u);
   EXPECT_EQ(plan.tiles[0].common_chunks, 2u);
   EXPECT_EQ(plan.tiles[1].num_runs, 1u);
   EXPECT_EQ(plan.RunsOf(plan.tiles[1])[0].slice, 5u);
   EXPECT_EQ(plan.tiles[2].common_chunks, 0u);
-  CheckPlan(whole, 4);
+  CheckPlan(whole, kShape);
 }
 
 TEST(AttentionPlanTest, RandomBatches) {
@@ -118,13 +187,32 @@ TEST(AttentionPlanTest, RandomBatches) {
     for (SharedChunks& shared : batch.shared) {
       shared.num_chunks = static_cast<uint32_t>(random.Below(4));
     }
-    CheckPlan(whole, static_cast<uint32_t>(1 + random.Below(8)));
+    AttentionShape shape = {.max_rows = static_cast<uint32_t>(1 + random.Below(8)),
+                            .num_heads = static_cast<uint32_t>(1 + random.Below(4)),
+                            .group_size = static_cast<uint32_t>(1 + random.Below(4)),
+                            .num_threads = static_cast<uint32_t>(1 + random.Below(6)),
+                            .max_slots = random.Below(500)};
+    CheckPlan(whole, shape);
+    shape.max_slots = 100'000;
+    CheckPlan(whole, shape);
   }
 }
 
-TEST(AttentionPlanTest, NothingIsPlannedForNothing) {
-  EXPECT_TRUE(PlanAttention({}, 4).tiles.empty());
+// With slots enough, no thread has much more than its share.
+TEST(AttentionPlanTest, OneLongSequenceIsShared) {
+  Batch batch;
+  batch.AddSlice(1, 4095);
+  AttentionShape shape = kShape;
+  shape.num_threads = 4;
+  shape.max_slots = 1000;
+  const AttentionPlan plan = Plan(batch.Get(), shape);
+  ASSERT_EQ(plan.tiles.size(), 1u);
+  for (uint32_t thread = 0; thread < 4; ++thread) {
+    EXPECT_EQ(plan.bounds[thread].unit, 24 * thread);
+  }
 }
+
+TEST(AttentionPlanTest, NothingIsPlannedForNothing) { EXPECT_TRUE(Plan({}, kShape).tiles.empty()); }
 
 }  // namespace
 }  // namespace kvern::model

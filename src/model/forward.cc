@@ -5,6 +5,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <numbers>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -47,7 +48,7 @@ InputForms FormsOf(const Weights& weights) {
 }
 
 struct ThreadScratch {
-  Activations activations;  // of kPrivateTokens
+  ActivationBuffer activations;  // of kPrivateTokens
   std::vector<float> row;
   TileAttention attention;
 };
@@ -77,22 +78,29 @@ class DecoderForward final : public Forward {
     uint32_t slice;
   };
 
+  size_t NumSlots() const;
+
   void BeginBatch(const ForwardBatch& batch);
   void RunThread(size_t thread, std::span<float> logits);
   void Embed(size_t thread);
   void RunLayer(size_t thread, uint32_t index);
-  void StoreKeysAndValues(size_t thread, uint32_t index);
-  void StoreHead(uint32_t token, uint32_t index, uint32_t head);
-  void PrepareHead(float* head, const std::vector<float>& norm, uint32_t position) const;
+  void ProjectHeads(size_t thread, uint32_t index, const Activations& input);
+  void PrepareQuery(uint32_t token, uint32_t index, uint32_t head);
+  void StoreKey(uint32_t token, uint32_t index, uint32_t head);
+  void StoreValue(uint32_t token, uint32_t index, uint32_t head);
+  void NormAndRotate(float* head, const std::vector<float>& norm, uint32_t position) const;
+  std::byte* BlockOf(const Row& row) const;
+  AttentionTask TaskOfLayer(uint32_t index) const;
   void Attend(size_t thread, uint32_t index);
+  const float* AttentionRow(size_t thread, uint32_t index, uint32_t token, float* scratch);
+  void ProjectGateUp(size_t thread, const LayerWeights& layer, const Activations& input,
+                     const Activations& output);
+  void AddProjection(size_t thread, const PackedMatrix& weights, const Activations& input);
   void ComputeLogits(size_t thread, std::span<float> logits);
 
   template <typename RowSource>
-  const Activations& Pack(size_t thread, std::span<const uint32_t> tokens,
-                          std::initializer_list<const PackedMatrix*> readers, RowSource source);
-  void ProjectQkv(size_t thread, const LayerWeights& layer, const Activations& input);
-  void ProjectGateUp(size_t thread, const LayerWeights& layer, const Activations& input);
-  void AddProjection(size_t thread, const PackedMatrix& weights, const Activations& input);
+  Activations Pack(size_t thread, std::span<const uint32_t> tokens,
+                   std::initializer_list<const PackedMatrix*> readers, RowSource source);
   void Fail(uint32_t slice) { failed_[slice].store(true, std::memory_order_relaxed); }
 
   const Model& model_;
@@ -105,7 +113,9 @@ class DecoderForward final : public Forward {
 
   std::vector<AlignedBuffer> buffers_;
   FloatRows x_, q_, k_, v_, attention_, gate_, up_, projected_;
-  Activations activations_;
+  ActivationBuffer activations_;
+  ActivationBuffer ffn_activations_;  // of what goes down
+  float* slots_ = nullptr;            // partials of cut attention tiles
   std::vector<ThreadScratch> scratch_;
   size_t scratch_bytes_ = 0;
 
@@ -115,7 +125,7 @@ class DecoderForward final : public Forward {
   std::vector<uint32_t> all_rows_;    // 0, 1, …
   std::vector<uint32_t> logit_rows_;  // rows whose logits are wanted
   AttentionPlan plan_;
-  std::unique_ptr<std::atomic<bool>[]> failed_;
+  std::vector<std::atomic<bool>> failed_;  // by slice
 };
 
 Status DecoderForward::Allocate() {
@@ -137,17 +147,31 @@ Status DecoderForward::Allocate() {
     buffers_.push_back(std::move(buffer));
   }
   const InputForms forms = FormsOf(model_.weights());
-  const uint32_t widest = std::max({config_.hidden, q_width, config_.ffn_hidden});
-  KVERN_ASSIGN_OR_RETURN(activations_, Activations::Create(max_tokens_, widest, forms));
-  scratch_bytes_ += activations_.bytes();
+  const uint32_t widest = std::max(config_.hidden, q_width);
+  KVERN_ASSIGN_OR_RETURN(activations_, ActivationBuffer::Create(max_tokens_, widest, forms));
+  KVERN_ASSIGN_OR_RETURN(ffn_activations_,
+                         ActivationBuffer::Create(max_tokens_, config_.ffn_hidden, forms));
+  scratch_bytes_ += activations_.bytes() + ffn_activations_.bytes();
   for (size_t thread = 0; thread < team_.size(); ++thread) {
-    KVERN_ASSIGN_OR_RETURN(Activations own, Activations::Create(kPrivateTokens, widest, forms));
-    scratch_.push_back(
-        {std::move(own), std::vector<float>(widest), TileAttention(isa_.attention, layout_)});
+    KVERN_ASSIGN_OR_RETURN(auto own, ActivationBuffer::Create(kPrivateTokens, widest, forms));
+    scratch_.push_back({std::move(own), std::vector<float>(widest),
+                        TileAttention(isa_.attention, layout_, config_.num_heads)});
     scratch_bytes_ += scratch_.back().activations.bytes() + widest * sizeof(float) +
                       scratch_.back().attention.scratch_bytes();
   }
+  KVERN_ASSIGN_OR_RETURN(
+      AlignedBuffer slots,
+      AlignedBuffer::Create(NumSlots() * compute::PartialFloats(layout_.v_dim()) * sizeof(float)));
+  slots_ = slots.as<float>();
+  scratch_bytes_ += slots.bytes();
+  buffers_.push_back(std::move(slots));
   return {};
+}
+
+// One sequence may be cut among all threads, wherever it is.
+size_t DecoderForward::NumSlots() const {
+  if (team_.size() == 1) return 0;
+  return (size_t{model_.max_positions()} / kChunkTokens + 1) * config_.num_heads;
 }
 
 std::vector<bool> DecoderForward::Run(const ForwardBatch& batch, std::span<float> logits) {
@@ -179,9 +203,18 @@ void DecoderForward::BeginBatch(const ForwardBatch& batch) {
     }
   }
   CHECK(rows_.size() <= max_tokens_);
-  const uint32_t group = std::min(config_.group_size(), compute::kMaxChunkQueries);
-  plan_ = PlanAttention(batch, compute::kMaxChunkQueries / group);
-  failed_ = std::make_unique<std::atomic<bool>[]>(batch.slices.size());
+  const TileAttention& attention = scratch_[0].attention;
+  PlanAttention(batch,
+                {.max_rows = compute::kMaxChunkQueries / attention.group_size(),
+                 .num_heads = attention.num_heads(),
+                 .group_size = attention.group_size(),
+                 .num_threads = static_cast<uint32_t>(team_.size()),
+                 .max_slots = NumSlots()},
+                plan_);
+  if (failed_.size() < batch.slices.size()) {
+    failed_ = std::vector<std::atomic<bool>>(batch.slices.size());
+  }
+  for (std::atomic<bool>& failed : failed_) failed.store(false, std::memory_order_relaxed);
 }
 
 void DecoderForward::RunThread(size_t thread, std::span<float> logits) {
@@ -208,38 +241,39 @@ void DecoderForward::RunLayer(size_t thread, uint32_t index) {
     };
   };
 
-  ProjectQkv(thread, layer,
-             Pack(thread, all_rows_, {&layer.q, &layer.k, &layer.v}, normalized(layer.attn_norm)));
-  team_.Barrier();
-  StoreKeysAndValues(thread, index);
+  const auto attention = [&](uint32_t m, float* out) {
+    return AttentionRow(thread, index, m, out);
+  };
+  const auto num_tokens = static_cast<uint32_t>(rows_.size());
+  const Activations down_input(ffn_activations_, num_tokens, {&layer.down});
+
+  ProjectHeads(
+      thread, index,
+      Pack(thread, all_rows_, {&layer.q, &layer.k, &layer.v}, normalized(layer.attn_norm)));
   team_.Barrier();
   Attend(thread, index);
   team_.Barrier();
   AddProjection(thread, layer.attn_output,
-                Pack(thread, all_rows_, {&layer.attn_output},
-                     [this](uint32_t m, float*) { return attention_.row(m); }));
+                Pack(thread, all_rows_, {&layer.attn_output}, attention));
   team_.Barrier();
   ProjectGateUp(thread, layer,
-                Pack(thread, all_rows_, {&layer.gate, &layer.up}, normalized(layer.ffn_norm)));
+                Pack(thread, all_rows_, {&layer.gate, &layer.up}, normalized(layer.ffn_norm)),
+                down_input);
   team_.Barrier();
-  AddProjection(
-      thread, layer.down,
-      Pack(thread, all_rows_, {&layer.down}, [this](uint32_t m, float*) { return gate_.row(m); }));
+  AddProjection(thread, layer.down, down_input);
   team_.Barrier();
 }
 
 // Packs source(m, scratch) for each m of `tokens`, for `readers` to multiply: every thread all of
-// few for itself, or its share of many between barriers.
+// few for itself, or its share of many before a barrier.
 template <typename RowSource>
-const Activations& DecoderForward::Pack(size_t thread, std::span<const uint32_t> tokens,
-                                        std::initializer_list<const PackedMatrix*> readers,
-                                        RowSource source) {
+Activations DecoderForward::Pack(size_t thread, std::span<const uint32_t> tokens,
+                                 std::initializer_list<const PackedMatrix*> readers,
+                                 RowSource source) {
   const auto num_tokens = static_cast<uint32_t>(tokens.size());
   ThreadScratch& own = scratch_[thread];
   const bool is_private = num_tokens <= kPrivateTokens;
-  Activations& target = is_private ? own.activations : activations_;
-  if (is_private || thread == 0) target.Reset(num_tokens, readers);
-  if (!is_private) team_.Barrier();
+  const Activations target(is_private ? own.activations : activations_, num_tokens, readers);
   const auto [begin, end] =
       is_private ? std::pair<size_t, size_t>{0, num_tokens} : team_.Share(num_tokens, thread);
   for (size_t i = begin; i < end; ++i) {
@@ -252,33 +286,108 @@ const Activations& DecoderForward::Pack(size_t thread, std::span<const uint32_t>
   return target;
 }
 
-void DecoderForward::ProjectQkv(size_t thread, const LayerWeights& layer,
-                                const Activations& input) {
-  const std::pair<const PackedMatrix*, const FloatRows*> parts[] = {
-      {&layer.q, &q_}, {&layer.k, &k_}, {&layer.v, &v_}};
+// Queries, keys and values of all tokens, each thread for its own heads, ready for attention: keys
+// and values in their blocks.
+void DecoderForward::ProjectHeads(size_t thread, uint32_t index, const Activations& input) {
+  const LayerWeights& layer = model_.weights().layers[index];
+  struct Part {
+    const PackedMatrix* weights;
+    const FloatRows* out;
+    uint32_t num_heads;
+    void (DecoderForward::*finish)(uint32_t token, uint32_t index, uint32_t head);
+  };
+  const Part parts[] = {{&layer.q, &q_, config_.num_heads, &DecoderForward::PrepareQuery},
+                        {&layer.k, &k_, config_.num_kv_heads, &DecoderForward::StoreKey},
+                        {&layer.v, &v_, config_.num_kv_heads, &DecoderForward::StoreValue}};
+  // A unit is the fewest heads that fill whole row tiles.
+  const uint32_t unit_heads = kRowTile / std::gcd(kRowTile, config_.head_dim);
+  const uint32_t unit_tiles = unit_heads * config_.head_dim / kRowTile;
+  const auto num_units = [&](uint32_t heads) { return (heads + unit_heads - 1) / unit_heads; };
   const auto [begin, end] =
-      team_.Share(layer.q.num_tiles() + layer.k.num_tiles() + layer.v.num_tiles(), thread);
-  size_t first = 0;  // of the part, among the tiles of all three
-  for (const auto& [matrix, out] : parts) {
-    const size_t from = std::max(begin, first), to = std::min(end, first + matrix->num_tiles());
-    if (from < to) {
-      input.Multiply(*isa_.linear, *matrix, static_cast<uint32_t>(from - first),
-                     static_cast<uint32_t>(to - first), out->data, out->stride);
+      team_.Share(num_units(config_.num_heads) + 2 * num_units(config_.num_kv_heads), thread);
+  size_t first = 0;  // unit of the part, among those of all three
+  for (const Part& part : parts) {
+    const size_t units = num_units(part.num_heads);
+    const size_t from = std::clamp(begin, first, first + units) - first;
+    const size_t to = std::clamp(end, first, first + units) - first;
+    first += units;
+    if (from == to) continue;
+    const auto end_tile = static_cast<uint32_t>(to) * unit_tiles;
+    input.Multiply(*isa_.linear, *part.weights, static_cast<uint32_t>(from) * unit_tiles,
+                   std::min(end_tile, part.weights->num_tiles()), part.out->data, part.out->stride);
+    const uint32_t end_head = std::min(static_cast<uint32_t>(to) * unit_heads, part.num_heads);
+    for (uint32_t m = 0; m < rows_.size(); ++m) {
+      for (uint32_t head = static_cast<uint32_t>(from) * unit_heads; head < end_head; ++head) {
+        (this->*part.finish)(m, index, head);
+      }
     }
-    first += matrix->num_tiles();
   }
 }
 
+// Norm and rotation of one query or key head, in place.
+void DecoderForward::NormAndRotate(float* head, const std::vector<float>& norm,
+                                   uint32_t position) const {
+  if (config_.qk_norm) {
+    isa_.rows->rms_norm(head, norm.data(), config_.head_dim, config_.rms_eps, head);
+  }
+  const auto rotate =
+      config_.rope_style == RopeStyle::kNeox ? isa_.rows->rope_neox : isa_.rows->rope_interleaved;
+  rotate(head, model_.rope().cos(position), model_.rope().sin(position), config_.rope_dims);
+}
+
+void DecoderForward::PrepareQuery(uint32_t token, uint32_t index, uint32_t head) {
+  const LayerWeights& layer = model_.weights().layers[index];
+  const uint32_t dim = config_.head_dim;
+  float* q = q_.row(token) + size_t{head} * dim;
+  if (config_.qkv_bias) isa_.rows->add(q, &layer.q_bias[size_t{head} * dim], dim);
+  NormAndRotate(q, layer.q_norm, rows_[token].position);
+  isa_.rows->scale(q, query_scale_, dim);
+  // Attention may hide such a query behind weights of zero; a key or value is caught when stored.
+  if (!isa_.rows->all_finite(q, dim)) Fail(rows_[token].slice);
+}
+
+std::byte* DecoderForward::BlockOf(const Row& row) const {
+  return batch_.slices[row.slice].view.blocks[row.position / kBlockTokens];
+}
+
+void DecoderForward::StoreKey(uint32_t token, uint32_t index, uint32_t head) {
+  const LayerWeights& layer = model_.weights().layers[index];
+  const uint32_t dim = config_.head_dim;
+  const Row& row = rows_[token];
+  float* k = k_.row(token) + size_t{head} * dim;
+  if (config_.qkv_bias) isa_.rows->add(k, &layer.k_bias[size_t{head} * dim], dim);
+  NormAndRotate(k, layer.k_norm, row.position);
+  const auto store = isa_.attention->store_k[static_cast<size_t>(layout_.k_dtype)];
+  std::byte* plane = BlockOf(row) + layout_.k_offset(index, head);
+  if (!store(k, dim, row.position % kBlockTokens, plane)) Fail(row.slice);
+}
+
+void DecoderForward::StoreValue(uint32_t token, uint32_t index, uint32_t head) {
+  const LayerWeights& layer = model_.weights().layers[index];
+  const uint32_t dim = config_.head_dim;
+  const Row& row = rows_[token];
+  float* v = v_.row(token) + size_t{head} * dim;
+  if (config_.qkv_bias) isa_.rows->add(v, &layer.v_bias[size_t{head} * dim], dim);
+  const auto store = isa_.attention->store_v[static_cast<size_t>(layout_.v_dtype)];
+  std::byte* plane = BlockOf(row) + layout_.v_offset(index, head);
+  if (!store(v, dim, row.position % kBlockTokens, plane)) Fail(row.slice);
+}
+
+// silu(gate) · up, packed for what reads it: each thread its own columns.
 void DecoderForward::ProjectGateUp(size_t thread, const LayerWeights& layer,
-                                   const Activations& input) {
-  const auto [begin, end] = team_.Share(layer.gate.num_tiles(), thread);
-  const auto first = static_cast<uint32_t>(begin), last = static_cast<uint32_t>(end);
+                                   const Activations& input, const Activations& output) {
+  // Two row tiles are the columns of a block of the output.
+  const auto [begin, end] = team_.Share((layer.gate.num_tiles() + 1) / 2, thread);
+  const auto first = static_cast<uint32_t>(2 * begin);
+  const uint32_t last = std::min(static_cast<uint32_t>(2 * end), layer.gate.num_tiles());
   input.Multiply(*isa_.linear, layer.gate, first, last, gate_.data, gate_.stride);
   input.Multiply(*isa_.linear, layer.up, first, last, up_.data, up_.stride);
   const uint32_t from = first * kRowTile, to = std::min(last * kRowTile, config_.ffn_hidden);
   if (from >= to) return;
   for (uint32_t m = 0; m < input.num_tokens(); ++m) {
-    isa_.rows->silu_mul(gate_.row(m) + from, up_.row(m) + from, to - from, gate_.row(m) + from);
+    float* gate = gate_.row(m) + from;
+    isa_.rows->silu_mul(gate, up_.row(m) + from, to - from, gate);
+    if (!output.PackColumns(*isa_.linear, gate, m, from, to - from)) Fail(rows_[m].slice);
   }
 }
 
@@ -295,76 +404,35 @@ void DecoderForward::AddProjection(size_t thread, const PackedMatrix& weights,
   }
 }
 
-// Norm and rotation of one query or key head, in place.
-void DecoderForward::PrepareHead(float* head, const std::vector<float>& norm,
-                                 uint32_t position) const {
-  if (config_.qk_norm) {
-    isa_.rows->rms_norm(head, norm.data(), config_.head_dim, config_.rms_eps, head);
-  }
-  const auto rotate =
-      config_.rope_style == RopeStyle::kNeox ? isa_.rows->rope_neox : isa_.rows->rope_interleaved;
-  rotate(head, model_.rope().cos(position), model_.rope().sin(position), config_.rope_dims);
-}
-
-void DecoderForward::StoreKeysAndValues(size_t thread, uint32_t index) {
-  const LayerWeights& layer = model_.weights().layers[index];
-  const auto [begin, end] = team_.Share(rows_.size(), thread);
-  for (size_t i = begin; i < end; ++i) {
-    const auto m = static_cast<uint32_t>(i);
-    const uint32_t position = rows_[m].position;
-    if (config_.qkv_bias) {
-      isa_.rows->add(q_.row(m), layer.q_bias.data(), layer.q_bias.size());
-      isa_.rows->add(k_.row(m), layer.k_bias.data(), layer.k_bias.size());
-      isa_.rows->add(v_.row(m), layer.v_bias.data(), layer.v_bias.size());
-    }
-    for (uint32_t head = 0; head < config_.num_heads; ++head) {
-      PrepareHead(q_.row(m) + head * config_.head_dim, layer.q_norm, position);
-    }
-    const size_t q_width = size_t{config_.num_heads} * config_.head_dim;
-    isa_.rows->scale(q_.row(m), query_scale_, q_width);
-    // Attention may hide such a query behind weights of zero; a key or value is caught when stored.
-    if (!isa_.rows->all_finite(q_.row(m), q_width)) Fail(rows_[m].slice);
-    for (uint32_t head = 0; head < config_.num_kv_heads; ++head) {
-      PrepareHead(k_.row(m) + head * config_.head_dim, layer.k_norm, position);
-      StoreHead(m, index, head);
-    }
-  }
-}
-
-void DecoderForward::StoreHead(uint32_t token, uint32_t index, uint32_t head) {
-  const Row& row = rows_[token];
-  std::byte* block = batch_.slices[row.slice].view.blocks[row.position / kBlockTokens];
-  const uint32_t slot = row.position % kBlockTokens;
-  const size_t offset = size_t{head} * config_.head_dim;
-  const auto k = static_cast<size_t>(layout_.k_dtype), v = static_cast<size_t>(layout_.v_dtype);
-  const bool k_ok = isa_.attention->store_k[k](k_.row(token) + offset, config_.head_dim, slot,
-                                               block + layout_.k_offset(index, head));
-  const bool v_ok = isa_.attention->store_v[v](v_.row(token) + offset, config_.head_dim, slot,
-                                               block + layout_.v_offset(index, head));
-  if (!k_ok || !v_ok) Fail(row.slice);
+AttentionTask DecoderForward::TaskOfLayer(uint32_t index) const {
+  return {.batch = &batch_,
+          .plan = &plan_,
+          .layer = index,
+          .queries = q_.data,
+          .out = attention_.data,
+          .stride = q_.stride,
+          .slots = slots_};
 }
 
 void DecoderForward::Attend(size_t thread, uint32_t index) {
-  const uint32_t group = config_.group_size();
-  const uint32_t part_heads = std::min(group, compute::kMaxChunkQueries);
-  const uint32_t parts = (group + part_heads - 1) / part_heads;
-  const size_t num_items = plan_.tiles.size() * config_.num_kv_heads * parts;
-  // Dealt in turn, longest first: later tiles see more keys.
-  for (size_t item = thread; item < num_items; item += team_.size()) {
-    const size_t tile = plan_.tiles.size() - 1 - item / (config_.num_kv_heads * parts);
-    const auto kv_head = static_cast<uint32_t>(item / parts % config_.num_kv_heads);
-    const auto part = static_cast<uint32_t>(item % parts);
-    scratch_[thread].attention.Run({.batch = &batch_,
-                                    .plan = &plan_,
-                                    .tile = &plan_.tiles[tile],
-                                    .layer = index,
-                                    .kv_head = kv_head,
-                                    .first_head = kv_head * group + part * part_heads,
-                                    .num_heads = std::min(part_heads, group - part * part_heads),
-                                    .queries = q_.data,
-                                    .out = attention_.data,
-                                    .stride = q_.stride});
+  const AttentionTask task = TaskOfLayer(index);
+  const UnitPosition from = plan_.bounds[thread], to = plan_.bounds[thread + 1];
+  for (uint32_t i = from.tile; i < plan_.tiles.size() && i <= to.tile; ++i) {
+    const QueryTile& tile = plan_.tiles[i];
+    const uint32_t begin = i == from.tile ? from.unit : 0;
+    const uint32_t end = i == to.tile ? to.unit : tile.num_units;
+    if (begin < end) scratch_[thread].attention.Run(task, tile, begin, end);
   }
+}
+
+// What attention gave for a token; where its tile was cut, put together in `scratch`.
+const float* DecoderForward::AttentionRow(size_t thread, uint32_t index, uint32_t token,
+                                          float* scratch) {
+  const QueryTile& tile = plan_.tiles[plan_.tile_of_row[token]];
+  if (tile.num_merged_units == tile.num_units) return attention_.row(token);
+  scratch_[thread].attention.FoldRow(TaskOfLayer(index), scratch_[tile.owner].attention, token,
+                                     scratch);
+  return scratch;
 }
 
 void DecoderForward::ComputeLogits(size_t thread, std::span<float> logits) {
@@ -374,7 +442,7 @@ void DecoderForward::ComputeLogits(size_t thread, std::span<float> logits) {
                         config_.rms_eps, out);
     return static_cast<const float*>(out);
   };
-  const Activations& input = Pack(thread, logit_rows_, {&head}, normalized);
+  const Activations input = Pack(thread, logit_rows_, {&head}, normalized);
   const auto [begin, end] = team_.Share(head.num_tiles(), thread);
   input.Multiply(*isa_.linear, head, static_cast<uint32_t>(begin), static_cast<uint32_t>(end),
                  logits.data(), logits_stride());

@@ -31,8 +31,8 @@ constexpr int TileWidth(int queries) {
   return width >= 4 ? 4 : width >= 2 ? 2 : 1;
 }
 
-// Scores of kQueries queries against kBlocks blocks. With kStream, the values of these blocks are
-// fetched meanwhile: they come next.
+// Scores of kQueries queries against kBlocks blocks. With kStream, a plane ahead is fetched for
+// each.
 template <typename Codec, int kQueries, int kBlocks, bool kStream>
 KVERN_INLINE void ScoreTile(const ChunkTask& task, uint32_t query, uint32_t block, float* scores) {
   const float* q = task.queries + size_t{query} * task.head_dim;
@@ -42,7 +42,7 @@ KVERN_INLINE void ScoreTile(const ChunkTask& task, uint32_t query, uint32_t bloc
 #pragma GCC unroll 4
   for (int b = 0; b < kBlocks; ++b) {
     k[b] = Plane<Codec>(task.blocks[block + b], task.k_offset);
-    next[b] = Plane<Codec>(task.blocks[block + b], task.v_offset);
+    next[b] = kStream ? Plane<Codec>(task.ahead[block + b], 0) : nullptr;
 #pragma GCC unroll 12
     for (int i = 0; i < kQueries; ++i) acc[i][b] = Set1(0.0f);
   }
@@ -96,8 +96,9 @@ template <typename Codec>
 struct ScoreStep {
   template <int kQueries>
   KVERN_INLINE static void Run(uint32_t query, const ChunkTask& task, float* scores) {
-    // Later queries find the chunk in the cache.
-    if (query == 0) return ScoreQueries<Codec, kQueries, true>(task, query, scores);
+    if (query == 0 && task.ahead != nullptr) {
+      return ScoreQueries<Codec, kQueries, true>(task, query, scores);
+    }
     ScoreQueries<Codec, kQueries, false>(task, query, scores);
   }
 };
@@ -149,8 +150,8 @@ void Weights(const ChunkTask& task, float* scores) {
   }
 }
 
-// Outputs of kQueries queries, 16·kVectors dimensions from `dim`. With kStream, the keys of the
-// next chunk are fetched meanwhile.
+// Outputs of kQueries queries, 16·kVectors dimensions from `dim`. With kStream, a plane ahead is
+// fetched for each block.
 template <typename Codec, int kQueries, int kVectors, bool kStream>
 KVERN_INLINE void OutputTile(const ChunkTask& task, uint32_t query, uint32_t dim,
                              const float* weights) {
@@ -163,7 +164,7 @@ KVERN_INLINE void OutputTile(const ChunkTask& task, uint32_t query, uint32_t dim
   }
   for (uint32_t b = 0; b < task.num_blocks; ++b) {
     const auto* row = Plane<Codec>(task.blocks[b], task.v_offset) + dim;
-    const auto* next = kStream ? Plane<Codec>(task.next_blocks[b], task.k_offset) + dim : nullptr;
+    const auto* next = kStream ? Plane<Codec>(task.ahead[task.num_blocks + b], 0) + dim : nullptr;
     for (uint32_t t = 0; t < kBlockTokens; ++t) {
       F32x16 values[kVectors];
 #pragma GCC unroll 4
@@ -211,7 +212,7 @@ template <typename Codec>
 struct OutputStep {
   template <int kQueries>
   KVERN_INLINE static void Run(uint32_t query, const ChunkTask& task, const float* weights) {
-    if (query == 0 && task.next_blocks != nullptr) {
+    if (query == 0 && task.ahead != nullptr) {
       return OutputQueries<Codec, kQueries, true>(task, query, weights);
     }
     OutputQueries<Codec, kQueries, false>(task, query, weights);
