@@ -1,6 +1,7 @@
 #include "compute/packed_matrix.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/float16.h"
 
@@ -279,12 +280,21 @@ Result<size_t> PackedMatrix::PlanBytes(QuantType type, uint32_t rows, uint32_t c
 
 Result<PackedMatrix> PackedMatrix::Create(QuantType type, uint32_t rows, uint32_t cols) {
   KVERN_ASSIGN_OR_RETURN(const size_t bytes, PlanBytes(type, rows, cols));
+  KVERN_ASSIGN_OR_RETURN(AlignedBuffer own, AlignedBuffer::Create(bytes));
+  KVERN_ASSIGN_OR_RETURN(PackedMatrix matrix, Place(type, rows, cols, own.data()));
+  matrix.own_ = std::move(own);
+  return matrix;
+}
+
+Result<PackedMatrix> PackedMatrix::Place(QuantType type, uint32_t rows, uint32_t cols,
+                                         std::byte* memory) {
+  KVERN_RETURN_IF_ERROR(PlanBytes(type, rows, cols));
   PackedMatrix matrix;
   matrix.format_ = FindWeightFormat(type);
   matrix.rows_ = rows;
   matrix.cols_ = cols;
   matrix.tile_bytes_ = TileBytes(*matrix.format_, cols);
-  KVERN_ASSIGN_OR_RETURN(matrix.data_, AlignedBuffer::Create(bytes));
+  matrix.data_ = memory;
   return matrix;
 }
 
@@ -292,7 +302,7 @@ void PackedMatrix::PackTiles(const std::byte* source, uint32_t begin, uint32_t e
   const QuantTraits& traits = GetQuantTraits(format_->type);
   const size_t row_bytes = size_t{cols_} / traits.block_elements * traits.block_bytes;
   for (uint32_t index = begin; index < end; ++index) {
-    std::byte* tile = data_.data() + index * tile_bytes_;
+    std::byte* tile = data_ + index * tile_bytes_;
     for (uint32_t lane = 0; lane < kRowTile; ++lane) {
       const size_t row = size_t{index} * kRowTile + lane;
       if (row < rows_) format_->pack_row(source + row * row_bytes, cols_, lane, tile);

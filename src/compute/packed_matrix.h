@@ -67,11 +67,16 @@ class PackedMatrix {
  public:
   PackedMatrix() = default;
 
-  // A zeroed matrix to be filled by PackRows. Errors: kUnsupported (type), kInvalidArgument (cols
-  // is not a multiple of the type's block), kOutOfMemory.
+  // A zeroed matrix to be filled by PackTiles, in memory of its own. Errors: kUnsupported (type),
+  // kInvalidArgument (cols is not a multiple of the type's block), kOutOfMemory.
   static Result<PackedMatrix> Create(QuantType type, uint32_t rows, uint32_t cols);
 
-  // Bytes that Create would allocate. Errors: as Create.
+  // The same in zeroed `memory` of PlanBytes() bytes, aligned to 64, that outlives it. Errors: as
+  // PlanBytes.
+  static Result<PackedMatrix> Place(QuantType type, uint32_t rows, uint32_t cols,
+                                    std::byte* memory);
+
+  // Bytes that such a matrix takes, a multiple of 64. Errors: as Create, but for kOutOfMemory.
   static Result<size_t> PlanBytes(QuantType type, uint32_t rows, uint32_t cols);
 
   // Packs row tiles [begin, end) from the whole source matrix, row-major. Threads may pack disjoint
@@ -86,8 +91,8 @@ class PackedMatrix {
   uint32_t cols() const { return cols_; }
   uint32_t num_tiles() const { return (rows_ + kRowTile - 1) / kRowTile; }
   size_t tile_bytes() const { return tile_bytes_; }
-  const std::byte* tile(uint32_t index) const { return data_.data() + index * tile_bytes_; }
-  size_t bytes() const { return data_.bytes(); }
+  const std::byte* tile(uint32_t index) const { return data_ + index * tile_bytes_; }
+  size_t bytes() const { return num_tiles() * tile_bytes_; }
   bool empty() const { return rows_ == 0; }
 
  private:
@@ -95,7 +100,8 @@ class PackedMatrix {
   uint32_t rows_ = 0;
   uint32_t cols_ = 0;
   size_t tile_bytes_ = 0;
-  AlignedBuffer data_;
+  AlignedBuffer own_;  // empty where it was placed
+  std::byte* data_ = nullptr;
 };
 
 }  // namespace kvern::compute

@@ -75,13 +75,16 @@ Result<const TensorInfo*> FindShaped(const Gguf& gguf, const std::string& name,
 
 class Loader {
  public:
-  Loader(const Gguf& gguf, ThreadTeam* team, const ProgressFunction& progress, size_t total_bytes)
-      : gguf_(gguf), team_(team), progress_(progress), total_bytes_(total_bytes) {}
+  // Loads into `memory`, which is as large as planned.
+  Loader(const Gguf& gguf, ThreadTeam* team, const ProgressFunction& progress,
+         AlignedBuffer& memory)
+      : gguf_(gguf), team_(team), progress_(progress), memory_(memory) {}
 
   Status LoadMatrix(const std::string& name, Shape shape, PackedMatrix& out) {
     KVERN_ASSIGN_OR_RETURN(const TensorInfo* tensor,
                            FindShaped(gguf_, name, shape.rows, shape.cols));
-    auto created = PackedMatrix::Create(tensor->type, shape.rows, shape.cols);
+    auto created =
+        PackedMatrix::Place(tensor->type, shape.rows, shape.cols, memory_.data() + loaded_bytes_);
     if (!created.ok()) {
       return Errorf(created.error().code, "{}: {}: {}", gguf_.path(), name,
                     created.error().message);
@@ -94,7 +97,7 @@ class Loader {
     gguf_.Discard(*tensor);
     loaded_bytes_ += out.bytes();
     if (progress_)
-      progress_(static_cast<double>(loaded_bytes_) / static_cast<double>(total_bytes_));
+      progress_(static_cast<double>(loaded_bytes_) / static_cast<double>(memory_.bytes()));
     return {};
   }
 
@@ -109,7 +112,7 @@ class Loader {
   const Gguf& gguf_;
   ThreadTeam* const team_;
   const ProgressFunction& progress_;
-  const size_t total_bytes_;
+  AlignedBuffer& memory_;
   size_t loaded_bytes_ = 0;
 };
 
@@ -149,7 +152,8 @@ Result<Weights> LoadWeights(const Gguf& gguf, const ModelConfig& config, ThreadT
                             const ProgressFunction& progress) {
   KVERN_ASSIGN_OR_RETURN(const size_t total_bytes, PlanWeightBytes(gguf, config));
   Weights weights;
-  Loader loader(gguf, team, progress, total_bytes);
+  KVERN_ASSIGN_OR_RETURN(weights.memory, AlignedBuffer::Create(total_bytes));
+  Loader loader(gguf, team, progress, weights.memory);
   KVERN_RETURN_IF_ERROR(VisitAll(
       gguf, config, weights,
       [&](const std::string& name, Shape shape, PackedMatrix& out) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/result.h"
 #include "base/thread_team.h"
 #include "compute/packed_matrix.h"
@@ -30,6 +31,7 @@ struct LayerWeights {
 };
 
 struct Weights {
+  AlignedBuffer memory;  // of all matrices: one piece, so that the system can use large pages
   compute::PackedMatrix embedding;  // [vocab][hidden]; also the head when that is tied
   compute::PackedMatrix untied_head;
   std::vector<LayerWeights> layers;

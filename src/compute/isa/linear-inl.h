@@ -13,10 +13,8 @@ using kvern::compute::LinearTask;
 using kvern::compute::TileSlot;
 
 constexpr uint32_t kBlock = layout::kBlock;
-// About 2 KB ahead hides the memory latency of one thread. With more tokens than that many, weights
-// are not what a kernel waits for.
-constexpr size_t kPrefetchBytes = 2048;
-constexpr int kStreamedTokens = 2;
+// So far ahead hides the memory latency of one thread.
+constexpr size_t kPrefetchBytes = 4096;
 
 KVERN_INLINE const uint8_t* Bytes(const std::byte* p) {
   return reinterpret_cast<const uint8_t*>(p);
@@ -191,11 +189,7 @@ KVERN_INLINE void MultiplyTile(const LinearTask& task, const std::byte* weights,
       super = scales;
       scales += Type::kSuperScale;
     }
-    if constexpr (kTokens <= kStreamedTokens) {
-      for (size_t line = 0; line < Type::kQuant; line += 64) {
-        Prefetch(quants + kPrefetchBytes + line);
-      }
-    }
+    for (size_t line = 0; line < Type::kQuant; line += 64) Prefetch(quants + kPrefetchBytes + line);
     const std::byte* floats = tile + 32 * tile_tokens;
     const TokenBlock x = {reinterpret_cast<const int8_t*>(tile) + 32 * first,
                           reinterpret_cast<const float*>(floats) + first,
@@ -246,7 +240,7 @@ KVERN_INLINE void MultiplyFloatTiles(const LinearTask& task, const std::byte* we
 #pragma GCC unroll 4
     for (int i = 0; i < kTiles; ++i) {
       const auto* p = w + i * tile_elements;
-      if (kTokens <= kStreamedTokens) Prefetch(p + kPrefetchBytes / sizeof(*p));
+      Prefetch(p + kPrefetchBytes / sizeof(*p));
       const F32x16 lanes = Type::Load16(p);
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) acc[i][t] = Fma(lanes, Set1(x[t]), acc[i][t]);
