@@ -198,6 +198,8 @@ struct SubcommandRow {
 constexpr SubcommandRow kSubcommands[] = {
     {"batched", "Measure many sequences at once, with or without a prefix in common",
      DeclareBenchBatched},
+    {"kernels", "Measure single kernels, and how much of this machine's limits that is",
+     DeclareBenchKernels},
 };
 
 }  // namespace

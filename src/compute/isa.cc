@@ -7,14 +7,17 @@ namespace kvern::compute {
 namespace scalar {
 extern const LinearKernels kLinear;
 extern const AttentionKernels kAttention;
+extern const PeakKernels kPeak;
 }  // namespace scalar
 namespace avx2 {
 extern const LinearKernels kLinear;
 extern const AttentionKernels kAttention;
+extern const PeakKernels kPeak;
 }  // namespace avx2
 namespace avx512 {
 extern const LinearKernels kLinear;
 extern const AttentionKernels kAttention;
+extern const PeakKernels kPeak;
 }  // namespace avx512
 
 namespace {
@@ -42,17 +45,20 @@ constexpr Isa kIsas[] = {
      .supported = Always,
      .rows = &kScalarRows,
      .linear = &scalar::kLinear,
-     .attention = &scalar::kAttention},
+     .attention = &scalar::kAttention,
+     .peak = &scalar::kPeak},
     {.name = "avx2",
      .supported = HasAvx2,
      .rows = &kAvx2Rows,
      .linear = &avx2::kLinear,
-     .attention = &avx2::kAttention},
+     .attention = &avx2::kAttention,
+     .peak = &avx2::kPeak},
     {.name = "avx512",
      .supported = HasAvx512,
      .rows = &kAvx512Rows,
      .linear = &avx512::kLinear,
-     .attention = &avx512::kAttention},
+     .attention = &avx512::kAttention,
+     .peak = &avx512::kPeak},
 };
 
 std::string SupportedNames() {

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "compute/attention.h"
 #include "compute/linear.h"
+#include "compute/peak.h"
 #include "compute/rows.h"
 
 namespace kvern::compute {
@@ -20,6 +21,7 @@ struct Isa {
   const RowKernels* rows;
   const LinearKernels* linear;
   const AttentionKernels* attention;
+  const PeakKernels* peak;  // null in an emulation
 };
 
 // Slowest first. The first, scalar, defines the results and runs everywhere.

@@ -1,4 +1,5 @@
-// Random weights in every file format, for tests: raw blocks with sane scales and any integers.
+// Random weights in every file format, for tests and benchmarks: raw blocks with sane scales and
+// any integers.
 #pragma once
 
 #include <cstddef>

@@ -137,5 +137,30 @@ class Batched(harness.CommandTest):
         self.assert_fails(USAGE, "belongs behind 'bench batched'", "bench", "-r", "1", "batched")
 
 
+class Kernels(harness.CommandTest):
+    def test_json(self):
+        out = self.output_of("bench", "kernels", "--only", "gemv Q4_1", "-t", "1,2", "-r", "1",
+                             "-o", "json")
+        rows = {(row["kernel"], row["type"], row["n_threads"]): row for row in json.loads(out)}
+        limits = [("limit", limit) for limit in ("read", "dot", "fma")]
+        self.assertEqual(
+            list(rows), [(*row, threads) for row in limits + [("gemv", "Q4_1")] for threads in (1, 2)]
+        )
+        for threads in (1, 2):
+            gemv, read = rows["gemv", "Q4_1", threads], rows["limit", "read", threads]
+            self.assertEqual((gemv["unit"], gemv["limit"]), ("GB/s", "read"))
+            self.assertAlmostEqual(gemv["percent_of_limit"], 100 * gemv["value"] / read["value"])
+
+    def test_bad_flags(self):
+        for flags, message in (
+            (("--only", "frob"), "--only: no kernel has 'frob' in its name"),
+            (("-t", "0"), "-t: '0' is no number in 1"),
+            (("-r", "0"), "-r: 0 repetitions"),
+            (("--isa", "mmx"), "unknown instruction set 'mmx'"),
+        ):
+            with self.subTest(flags):
+                self.assert_fails(USAGE, message, "bench", "kernels", *flags)
+
+
 if __name__ == "__main__":
     harness.main()

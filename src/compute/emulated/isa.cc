@@ -27,12 +27,14 @@ constexpr Isa kIsas[] = {
      .supported = Always,
      .rows = &kScalarRows,
      .linear = &scalar::kLinear,
-     .attention = &scalar::kAttention},
+     .attention = &scalar::kAttention,
+     .peak = nullptr},
     {.name = "avx512",
      .supported = HasAvx2,
      .rows = &kAvx512Rows,
      .linear = &avx512::kLinear,
-     .attention = &avx512::kAttention},
+     .attention = &avx512::kAttention,
+     .peak = nullptr},
 };
 
 }  // namespace
