@@ -2,6 +2,7 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(GTest REQUIRED)
+find_package(benchmark QUIET)  # scripts/setup --dev installs it
 
 find_program(KVERN_CCACHE ccache)
 if(KVERN_CCACHE)
@@ -30,6 +31,9 @@ add_custom_target(unit_tests)
 add_custom_target(thread_tests)
 add_custom_target(fuzzers)
 
+# The Google Benchmark programs, where that library is. Not built by default.
+add_custom_target(benchmarks)
+
 # kvern_unit_test(NAME PROGRAM ARGS...): a fast test of one module, labelled "unit" and, where it fits, "threads".
 function(kvern_unit_test name program)
   add_test(NAME ${name} COMMAND ${program} ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -41,11 +45,12 @@ function(kvern_unit_test name program)
   endif()
 endfunction()
 
-# kvern_module(NAME SOURCES ... [DEPS module ...] [LINK library ...] [TESTS ...] [FUZZERS foo_fuzz.cc ...])
+# kvern_module(NAME SOURCES ... [DEPS module ...] [LINK library ...] [TESTS ...] [BENCHES foo_bench.cc ...]
+#              [FUZZERS foo_fuzz.cc ...])
 #   DEPS are other modules (the table in ARCHITECTURE.md); LINK are third-party libraries, private to the module.
 #   A fuzzer foo_fuzz.cc replays tests/fuzz/foo/* as a test, or is a libFuzzer program when KVERN_FUZZ is on.
 function(kvern_module name)
-  cmake_parse_arguments(M "" "" "SOURCES;DEPS;LINK;TESTS;FUZZERS" ${ARGN})
+  cmake_parse_arguments(M "" "" "SOURCES;DEPS;LINK;TESTS;BENCHES;FUZZERS" ${ARGN})
   set(library kvern_${name})
   add_library(${library} STATIC ${M_SOURCES})
   target_include_directories(${library} PUBLIC ${PROJECT_SOURCE_DIR}/src)
@@ -58,6 +63,14 @@ function(kvern_module name)
     add_executable(${name}_test ${M_TESTS})
     target_link_libraries(${name}_test PRIVATE ${library} ${M_LINK} GTest::gtest_main GTest::gmock)
     kvern_unit_test(${name}_test ${name}_test)
+  endif()
+  if(benchmark_FOUND)
+    foreach(source ${M_BENCHES})
+      get_filename_component(program ${source} NAME_WE)
+      add_executable(${program} EXCLUDE_FROM_ALL ${source})
+      target_link_libraries(${program} PRIVATE ${library} ${M_LINK} benchmark::benchmark)
+      add_dependencies(benchmarks ${program})
+    endforeach()
   endif()
   foreach(source ${M_FUZZERS})
     kvern_fuzzer(${library} ${source} "${M_LINK}")
