@@ -8,16 +8,22 @@
 namespace kvern {
 namespace {
 
-// About 20 µs of pauses: longer than a barrier inside a layer, shorter than a time slice.
-constexpr int kSpins = 2000;
+// A few hundred microseconds of pauses: longer than any barrier of a machine that has nothing else
+// to do, shorter than a time slice.
+constexpr int kPatientSpins = 20'000;
+// Where a wait was longer, another process runs on our cores: whoever waits then gives its core
+// away at once, for as many waits.
+constexpr int kImpatientSpins = 100;
+constexpr int kImpatientWaits = 500;
 
-// Returns when `counter` no longer holds `old`.
-void AwaitChange(const std::atomic<unsigned>& counter, unsigned old) {
-  for (int spin = 0; spin < kSpins; ++spin) {
-    if (counter.load(std::memory_order_acquire) != old) return;
+// Returns when `counter` no longer holds `old`, and whether spinning was enough.
+bool AwaitChange(const std::atomic<unsigned>& counter, unsigned old, int spins) {
+  for (int spin = 0; spin < spins; ++spin) {
+    if (counter.load(std::memory_order_acquire) != old) return true;
     _mm_pause();
   }
   counter.wait(old, std::memory_order_acquire);
+  return false;
 }
 
 }  // namespace
@@ -54,7 +60,17 @@ void ThreadTeam::Barrier() {
     phase_.store(phase + 1, std::memory_order_release);
     phase_.notify_all();
   } else {
-    AwaitChange(phase_, phase);
+    AwaitOthers(phase);
+  }
+}
+
+void ThreadTeam::AwaitOthers(unsigned phase) {
+  const int waits = impatient_waits_.load(std::memory_order_relaxed);
+  const bool soon = AwaitChange(phase_, phase, waits > 0 ? kImpatientSpins : kPatientSpins);
+  if (waits > 0) {
+    impatient_waits_.store(waits - 1, std::memory_order_relaxed);
+  } else if (!soon) {
+    impatient_waits_.store(kImpatientWaits, std::memory_order_relaxed);
   }
 }
 
@@ -62,7 +78,7 @@ void ThreadTeam::WorkerLoop(size_t thread) {
   const ScopedFpEnv environment;
   unsigned seen = 0;
   while (true) {
-    AwaitChange(generation_, seen);
+    AwaitChange(generation_, seen, kPatientSpins);
     ++seen;
     if (stopping_) return;
     (*job_)(thread);

@@ -2,8 +2,9 @@
 //
 // Run(job) calls job(thread) once on every thread of the team, the caller being thread 0, and
 // returns when all are done. Inside a job, Barrier() waits until every thread has reached it. Work
-// is split statically by the job (Share below), so nothing depends on timing. Threads spin briefly
-// between jobs and at barriers, then park, so a busy machine is not starved.
+// is split statically by the job (Share below), so no result depends on timing. Threads spin
+// briefly between jobs and at barriers, then park; where other processes take the cores, they park
+// at once.
 //
 // One thread at a time may call Run(). Every job runs in the defined floating-point environment
 // (N7).
@@ -40,6 +41,7 @@ class ThreadTeam {
 
  private:
   void WorkerLoop(size_t thread);
+  void AwaitOthers(unsigned phase);
 
   const std::function<void(size_t)>* job_ = nullptr;
   bool stopping_ = false;
@@ -47,6 +49,7 @@ class ThreadTeam {
   alignas(64) std::atomic<unsigned> generation_{0};
   alignas(64) std::atomic<unsigned> num_arrived_{0};
   alignas(64) std::atomic<unsigned> phase_{0};
+  alignas(64) std::atomic<int> impatient_waits_{0};  // left, before threads spin long again
   std::vector<std::thread> workers_;
 };
 

@@ -79,7 +79,7 @@ void Activations::Multiply(const compute::LinearKernels& kernels,
   const size_t tile_bytes = quantized ? compute::QuantizedTileBytes(kTokenTile, cols_)
                                       : compute::FloatTileBytes(kTokenTile, cols_);
   const uint32_t group =
-      static_cast<uint32_t>(std::max<size_t>(1, (size_t{512} << 10) / tile_bytes));
+      static_cast<uint32_t>(std::max<size_t>(1, (size_t{256} << 10) / tile_bytes));
   const bool one_tile = num_token_tiles == 1;
   for (uint32_t begin = 0; begin < num_token_tiles; begin += group) {
     const uint32_t end = std::min(begin + group, num_token_tiles);
