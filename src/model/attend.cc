@@ -24,16 +24,19 @@ TileAttention::TileAttention(const compute::AttentionKernels* kernels,
       layout_(layout),
       parts_(PartsOf(num_query_heads / layout.num_kv_heads)),
       group_size_(num_query_heads / (layout.num_kv_heads * parts_)),
+      page_bytes_(layout.page_bytes()),
+      k_plane_bytes_(layout.k_plane_bytes()),
       partial_floats_(compute::PartialFloats(layout.v_dim())),
       queries_(size_t{num_heads()} * kMaxChunkQueries * layout.head_dim),
       states_(num_heads() * kMaxChunkQueries * partial_floats_),
       started_(size_t{num_heads()} * kMaxChunkQueries),
       positions_(kMaxChunkQueries),
       partials_(kMaxChunkQueries * partial_floats_),
-      folded_(partial_floats_) {}
+      folds_(size_t{num_heads()} * group_size_ * partial_floats_),
+      fold_started_(size_t{num_heads()} * group_size_) {}
 
 size_t TileAttention::scratch_bytes() const {
-  return (queries_.size() + states_.size() + partials_.size() + folded_.size()) * sizeof(float);
+  return (queries_.size() + states_.size() + partials_.size() + folds_.size()) * sizeof(float);
 }
 
 void TileAttention::GatherQueries(const AttentionTask& task, const QueryTile& tile) {
@@ -59,12 +62,14 @@ const std::byte* const* TileAttention::PlanesAhead(const AttentionTask& task, co
   if (next_step == unit.tile->num_units / num_heads()) return nullptr;
   const TileStep next = task.plan->StepOf(*unit.tile, next_step);
   std::byte* const* blocks = task.batch->slices[next.slice].view.blocks + next.chunk * kChunkBlocks;
+  const uint32_t first = unit.head / parts_ * 2 * kChunkBlocks;
+  const uint32_t planes_per_block = 2 * layout_.num_kv_heads;
+  uint32_t block = first / planes_per_block, plane = first % planes_per_block;
+  const size_t layer_offset = layout_.k_offset(task.layer, 0);
   for (uint32_t i = 0; i < 2 * unit.step.num_blocks; ++i) {
-    const uint32_t plane = unit.head * 2 * kChunkBlocks + i;
-    const uint32_t head = plane / 2 % num_heads() / parts_;
-    const std::byte* block = blocks[std::min(plane / (2 * num_heads()), next.num_blocks - 1)];
-    ahead_[i] = block + (plane % 2 == 0 ? layout_.k_offset(task.layer, head)
-                                        : layout_.v_offset(task.layer, head));
+    ahead_[i] = blocks[std::min(block, next.num_blocks - 1)] + layer_offset +
+                plane / 2 * page_bytes_ + plane % 2 * k_plane_bytes_;
+    if (++plane == planes_per_block) plane = 0, ++block;
   }
   return ahead_;
 }
@@ -78,6 +83,7 @@ void TileAttention::AttendUnit(const AttentionTask& task, const Unit& unit, uint
     visible[i] = compute::VisibleInChunk(positions_[first + i], /*window=*/0, step.chunk);
   }
   const PagedView& view = task.batch->slices[step.slice].view;
+  const size_t page_offset = layout_.k_offset(task.layer, unit.head / parts_);
   compute::AttendChunk(*kernels_, layout_.k_dtype, layout_.v_dtype,
                        {.queries = &queries_[StateIndex(unit.head, first) * layout_.head_dim],
                         .num_queries = count,
@@ -86,8 +92,8 @@ void TileAttention::AttendUnit(const AttentionTask& task, const Unit& unit, uint
                         .blocks = view.blocks + size_t{step.chunk} * kChunkBlocks,
                         .num_blocks = step.num_blocks,
                         .ahead = PlanesAhead(task, unit, index),
-                        .k_offset = layout_.k_offset(task.layer, unit.head / parts_),
-                        .v_offset = layout_.v_offset(task.layer, unit.head / parts_),
+                        .k_offset = page_offset,
+                        .v_offset = page_offset + k_plane_bytes_,
                         .visible = visible,
                         .partials = partials});
 }
@@ -155,23 +161,32 @@ void TileAttention::FoldRow(const AttentionTask& task, const TileAttention& owne
     }
     row_in_tile += run.num_rows;
   }
-  for (uint32_t query = 0; query < num_heads() * group_size_; ++query) {
-    const uint32_t head = query / group_size_;
-    const uint32_t i = row_in_tile * group_size_ + query % group_size_;
-    const size_t index = owner.StateIndex(head, i);
-    uint8_t started = owner.started_[index];
-    std::copy_n(&owner.states_[index * partial_floats_], partial_floats_, folded_.data());
-    for (uint32_t unit = tile.num_merged_units; unit < tile.num_units; ++unit) {
-      if (unit % num_heads() != head) continue;
-      const TileStep step = task.plan->StepOf(tile, unit / num_heads());
-      if (row_in_tile - step.first_row >= step.num_rows) continue;
-      if (owner.positions_[i] / kChunkTokens < step.chunk) continue;
-      const size_t slot = tile.first_slot +
-                          size_t{unit - tile.num_merged_units} * tile.num_rows * group_size_ +
-                          (i - step.first_row * group_size_);
-      MergeInto(folded_.data(), started, task.slots + slot * partial_floats_);
+  const uint32_t first = row_in_tile * group_size_;  // query of the tile
+  for (uint32_t head = 0; head < num_heads(); ++head) {
+    const size_t from = owner.StateIndex(head, first), to = size_t{head} * group_size_;
+    std::copy_n(&owner.started_[from], group_size_, &fold_started_[to]);
+    std::copy_n(&owner.states_[from * partial_floats_], group_size_ * partial_floats_,
+                &folds_[to * partial_floats_]);
+  }
+  TileStep step = {};
+  for (uint32_t unit = tile.num_merged_units; unit < tile.num_units; ++unit) {
+    const uint32_t head = unit % num_heads();
+    if (head == 0 || unit == tile.num_merged_units) {
+      step = task.plan->StepOf(tile, unit / num_heads());
     }
-    kernels_->finish(folded_.data(), layout_.head_dim, out + size_t{query} * layout_.head_dim);
+    if (row_in_tile - step.first_row >= step.num_rows) continue;
+    if (owner.positions_[first] / kChunkTokens < step.chunk) continue;
+    const uint32_t i = (row_in_tile - step.first_row) * group_size_;
+    const float* partials = task.slots + (SlotOf(tile, unit) + i) * partial_floats_;
+    for (uint32_t g = 0; g < group_size_; ++g) {
+      const size_t query = size_t{head} * group_size_ + g;
+      MergeInto(&folds_[query * partial_floats_], fold_started_[query],
+                partials + g * partial_floats_);
+    }
+  }
+  for (size_t query = 0; query < fold_started_.size(); ++query) {
+    kernels_->finish(&folds_[query * partial_floats_], layout_.head_dim,
+                     out + query * layout_.head_dim);
   }
 }
 

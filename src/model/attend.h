@@ -55,6 +55,10 @@ class TileAttention {
   void Finish(const AttentionTask& task, const QueryTile& tile);
   void MergeInto(float* state, uint8_t& started, const float* partial) const;
   const std::byte* const* PlanesAhead(const AttentionTask& task, const Unit& unit, uint32_t index);
+  // Of a unit behind the merged ones.
+  size_t SlotOf(const QueryTile& tile, uint32_t unit) const {
+    return tile.first_slot + size_t{unit - tile.num_merged_units} * tile.num_rows * group_size_;
+  }
   // Query i of the tile and KV head.
   size_t StateIndex(uint32_t head, uint32_t i) const {
     return size_t{head} * compute::kMaxChunkQueries + i;
@@ -67,6 +71,8 @@ class TileAttention {
   const compute::KvLayout layout_;
   const uint32_t parts_;  // of a KV head
   const uint32_t group_size_;
+  const size_t page_bytes_;
+  const size_t k_plane_bytes_;
   const size_t partial_floats_;
   // By StateIndex(head, query of the tile).
   std::vector<float> queries_;
@@ -74,7 +80,9 @@ class TileAttention {
   std::vector<uint8_t> started_;     // the state holds something
   std::vector<uint32_t> positions_;  // by query of the tile
   std::vector<float> partials_;      // of one unit
-  std::vector<float> folded_;        // one state
+  // One row of a cut tile, by query head. Apart from states_, which others may be reading.
+  std::vector<float> folds_;
+  std::vector<uint8_t> fold_started_;
   const std::byte* ahead_[2 * kChunkBlocks] = {};
 };
 

@@ -79,6 +79,7 @@ class DecoderForward final : public Forward {
   };
 
   size_t NumSlots() const;
+  size_t SlotBytes() const { return compute::PartialFloats(layout_.v_dim()) * sizeof(float); }
 
   void BeginBatch(const ForwardBatch& batch);
   void RunThread(size_t thread, std::span<float> logits);
@@ -159,19 +160,21 @@ Status DecoderForward::Allocate() {
     scratch_bytes_ += scratch_.back().activations.bytes() + widest * sizeof(float) +
                       scratch_.back().attention.scratch_bytes();
   }
-  KVERN_ASSIGN_OR_RETURN(
-      AlignedBuffer slots,
-      AlignedBuffer::Create(NumSlots() * compute::PartialFloats(layout_.v_dim()) * sizeof(float)));
+  KVERN_ASSIGN_OR_RETURN(AlignedBuffer slots, AlignedBuffer::Create(NumSlots() * SlotBytes()));
   slots_ = slots.as<float>();
   scratch_bytes_ += slots.bytes();
   buffers_.push_back(std::move(slots));
   return {};
 }
 
-// One sequence may be cut among all threads, wherever it is.
+// Enough to cut one sequence among all threads wherever it is, and whole tiles where that is cheap.
 size_t DecoderForward::NumSlots() const {
   if (team_.size() == 1) return 0;
-  return (size_t{model_.max_positions()} / kChunkTokens + 1) * config_.num_heads;
+  constexpr size_t kCheapBytes = size_t{4} << 20;
+  const size_t num_chunks = size_t{model_.max_positions()} / kChunkTokens + 1;
+  const size_t sequence = num_chunks * config_.num_heads;
+  const size_t tile = num_chunks * config_.num_kv_heads * compute::kMaxChunkQueries;
+  return std::max(sequence, std::min(tile, kCheapBytes / SlotBytes()));
 }
 
 std::vector<bool> DecoderForward::Run(const ForwardBatch& batch, std::span<float> logits) {

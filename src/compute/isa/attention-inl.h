@@ -51,7 +51,7 @@ KVERN_INLINE void ScoreTile(const ChunkTask& task, uint32_t query, uint32_t bloc
 #pragma GCC unroll 4
     for (int b = 0; b < kBlocks; ++b) {
       keys[b] = Codec::Load16(k[b] + d * kBlockTokens);
-      if constexpr (kStream) Prefetch(next[b] + d * kBlockTokens);
+      if (kStream && d % 2 == 0) Prefetch(next[b] + d * kBlockTokens);
     }
 #pragma GCC unroll 12
     for (int i = 0; i < kQueries; ++i) {
@@ -164,13 +164,14 @@ KVERN_INLINE void OutputTile(const ChunkTask& task, uint32_t query, uint32_t dim
   }
   for (uint32_t b = 0; b < task.num_blocks; ++b) {
     const auto* row = Plane<Codec>(task.blocks[b], task.v_offset) + dim;
-    const auto* next = kStream ? Plane<Codec>(task.ahead[task.num_blocks + b], 0) + dim : nullptr;
+    const auto* next =
+        kStream ? Plane<Codec>(task.ahead[task.num_blocks + b], 0) + dim * kBlockTokens : nullptr;
     for (uint32_t t = 0; t < kBlockTokens; ++t) {
       F32x16 values[kVectors];
 #pragma GCC unroll 4
       for (int c = 0; c < kVectors; ++c) {
         values[c] = Codec::Load16(row + c * kLanes);
-        if constexpr (kStream) Prefetch(next + c * kLanes);
+        if (kStream && t % 2 == 0) Prefetch(next + (t * kVectors + 2 * c) * kLanes);
       }
 #pragma GCC unroll 12
       for (int i = 0; i < kQueries; ++i) {
@@ -179,7 +180,6 @@ KVERN_INLINE void OutputTile(const ChunkTask& task, uint32_t query, uint32_t dim
         for (int c = 0; c < kVectors; ++c) acc[i][c] = Fma(weight, values[c], acc[i][c]);
       }
       row += task.v_dim;
-      next += kStream ? task.v_dim : 0;
       ++weights;
     }
   }
@@ -230,10 +230,14 @@ KVERN_INLINE float FirstLane(F32x16 a) {
   return lane;
 }
 
+// 2^(x - max): exactly 1 where x is the maximum.
+KVERN_INLINE F32x16 ShareOfMax(float x, float max) {
+  return x == max ? Set1(1.0f) : Exp2NonPositive(Set1(x - max));
+}
+
 void Merge(float* state, const float* partial, uint32_t v_dim) {
   const float max = state[0] > partial[0] ? state[0] : partial[0];
-  const F32x16 keep = Exp2NonPositive(Sub(Set1(state[0]), Set1(max)));
-  const F32x16 take = Exp2NonPositive(Sub(Set1(partial[0]), Set1(max)));
+  const F32x16 keep = ShareOfMax(state[0], max), take = ShareOfMax(partial[0], max);
   state[0] = max;
   state[1] = FmaScalar(state[1], FirstLane(keep), partial[1] * FirstLane(take));
   for (uint32_t d = 16; d < 16 + v_dim; d += kLanes) {
