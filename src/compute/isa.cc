@@ -14,6 +14,11 @@ extern const LinearKernels kLinear;
 extern const AttentionKernels kAttention;
 extern const PeakKernels kPeak;
 }  // namespace avx2
+// Rows and attention are those of AVX2.
+namespace avx2vnni {
+extern const LinearKernels kLinear;
+extern const PeakKernels kPeak;
+}  // namespace avx2vnni
 namespace avx512 {
 extern const LinearKernels kLinear;
 extern const AttentionKernels kAttention;
@@ -32,6 +37,12 @@ bool HasF16c() {
 
 bool HasAvx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
+}
+
+bool HasAvx2Vnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kAvxVnni = 1u << 4;
+  return HasAvx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvxVnni) != 0;
 }
 
 bool HasAvx512() {
@@ -53,6 +64,12 @@ constexpr Isa kIsas[] = {
      .linear = &avx2::kLinear,
      .attention = &avx2::kAttention,
      .peak = &avx2::kPeak},
+    {.name = "avx2vnni",
+     .supported = HasAvx2Vnni,
+     .rows = &kAvx2Rows,
+     .linear = &avx2vnni::kLinear,
+     .attention = &avx2::kAttention,
+     .peak = &avx2vnni::kPeak},
     {.name = "avx512",
      .supported = HasAvx512,
      .rows = &kAvx512Rows,

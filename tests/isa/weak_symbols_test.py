@@ -45,7 +45,7 @@ class WeakSymbols(unittest.TestCase):
         objects = special_objects()
         names = {"/".join(path.parts[-2:]) for path in objects}
         for kernel in ("linear", "attention", "rows"):
-            for isa in ("avx2", "avx512"):
+            for isa in ("avx2", "avx2vnni", "avx512"):
                 self.assertIn(f"{isa}/{kernel}.cc.o", names)
         for path in objects:
             with self.subTest(path.relative_to(build_dir)):

@@ -102,6 +102,7 @@ class HeaderCheck:
 
 ISA_FLAGS = {
     'avx2': ['-mavx2', '-mfma', '-mf16c'],
+    'avx2vnni': ['-mavx2', '-mfma', '-mf16c', '-mavxvnni'],
     'avx512': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni',
                '-mavx2', '-mfma', '-mf16c'],
     'emulated': ['-mavx2', '-mfma', '-mf16c'],

@@ -10,6 +10,12 @@ namespace scalar {
 extern const LinearKernels kLinear;
 extern const AttentionKernels kAttention;
 }  // namespace scalar
+namespace avx2 {
+extern const AttentionKernels kAttention;
+}  // namespace avx2
+namespace avx2vnni {
+extern const LinearKernels kLinear;
+}  // namespace avx2vnni
 namespace avx512 {
 extern const LinearKernels kLinear;
 extern const AttentionKernels kAttention;
@@ -28,6 +34,12 @@ constexpr Isa kIsas[] = {
      .rows = &kScalarRows,
      .linear = &scalar::kLinear,
      .attention = &scalar::kAttention,
+     .peak = nullptr},
+    {.name = "avx2vnni",
+     .supported = HasAvx2,
+     .rows = &kAvx2Rows,
+     .linear = &avx2vnni::kLinear,
+     .attention = &avx2::kAttention,
      .peak = nullptr},
     {.name = "avx512",
      .supported = HasAvx2,

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
+#ifndef KVERN_ISA  // another instruction set has the same vector
 #define KVERN_ISA avx2
+#endif
 #define KVERN_INLINE [[gnu::always_inline]] inline
 
 namespace {
