@@ -19,6 +19,8 @@ die() {
 
 # build PRESET TARGET...: configures when needed and builds.
 build() {
+  # Another clone's objects serve as well.
+  export CCACHE_BASEDIR=$root
   local preset=$1
   shift
   if [[ ! -f build/$preset/build.ninja || CMakePresets.json -nt build/$preset/build.ninja ]]; then

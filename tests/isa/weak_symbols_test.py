@@ -44,9 +44,9 @@ class WeakSymbols(unittest.TestCase):
     def test_kernels_define_none(self):
         objects = special_objects()
         names = {"/".join(path.parts[-2:]) for path in objects}
-        for kernel in ("linear", "attention", "rows"):
-            for isa in ("avx2", "avx2vnni", "avx512"):
-                self.assertIn(f"{isa}/{kernel}.cc.o", names)
+        expected = {f"{isa}/{kernel}.cc.o" for isa in ("avx2", "avx512")
+                    for kernel in ("linear", "attention", "rows")} | {"avx2vnni/linear.cc.o"}
+        self.assertLessEqual(expected, names)
         for path in objects:
             with self.subTest(path.relative_to(build_dir)):
                 self.assertEqual(weak_symbols(path), [])
