@@ -38,32 +38,38 @@ Activations::Activations(ActivationBuffer& buffer, uint32_t num_tokens,
   CHECK(!forms_.floats || compute::FloatTileBytes(num_tokens, cols_) <= buffer.floats_.bytes());
 }
 
-uint32_t Activations::TileTokens(uint32_t tile) const {
-  return std::min(kTokenTile, num_tokens_ - tile * kTokenTile);
+uint32_t Activations::NumTiles() const { return (num_tokens_ + kTokenTile - 1) / kTokenTile; }
+
+Activations::TokenTile Activations::TileAt(uint32_t index) const {
+  const uint32_t count = num_tokens_ / NumTiles(), longer = num_tokens_ % NumTiles();
+  return {index * count + std::min(index, longer), count + (index < longer ? 1 : 0)};
 }
 
-std::byte* Activations::Tile(uint32_t tile, bool quantized) const {
-  const uint32_t first = tile * kTokenTile;
-  return quantized ? quantized_ + compute::QuantizedTileBytes(first, cols_)
-                   : floats_ + compute::FloatTileBytes(first, cols_);
+Activations::TokenTile Activations::TileOf(uint32_t token) const {
+  const uint32_t count = num_tokens_ / NumTiles(), longer = num_tokens_ % NumTiles();
+  const uint32_t in_longer = longer * (count + 1);
+  return TileAt(token < in_longer ? token / (count + 1) : longer + (token - in_longer) / count);
+}
+
+std::byte* Activations::Memory(TokenTile tile, bool quantized) const {
+  return quantized ? quantized_ + compute::QuantizedTileBytes(tile.first, cols_)
+                   : floats_ + compute::FloatTileBytes(tile.first, cols_);
 }
 
 bool Activations::PackColumns(const compute::LinearKernels& kernels, const float* x, uint32_t token,
                               uint32_t first, uint32_t count) const {
-  const uint32_t tile = token / kTokenTile, tokens = TileTokens(tile);
+  const TokenTile tile = TileOf(token);
+  const auto slot = [&](std::byte* columns) {
+    return compute::TileSlot{columns, tile.count, token - tile.first};
+  };
   bool finite = true;
   if (forms_.quantized) {
-    finite =
-        kernels.quantize(x, count,
-                         {.tile = Tile(tile, true) + compute::QuantizedTileBytes(tokens, first),
-                          .num_tokens = tokens,
-                          .token = token % kTokenTile});
+    const size_t before = compute::QuantizedTileBytes(tile.count, first);
+    finite = kernels.quantize(x, count, slot(Memory(tile, true) + before));
   }
   if (forms_.floats) {
-    kernels.pack_floats(x, count,
-                        {.tile = Tile(tile, false) + compute::FloatTileBytes(tokens, first),
-                         .num_tokens = tokens,
-                         .token = token % kTokenTile});
+    const size_t before = compute::FloatTileBytes(tile.count, first);
+    kernels.pack_floats(x, count, slot(Memory(tile, false) + before));
   }
   return finite;
 }
@@ -74,7 +80,7 @@ void Activations::Multiply(const compute::LinearKernels& kernels,
   const bool quantized = weights.format().quantized_input;
   CHECK(weights.cols() == cols_ && (quantized ? forms_.quantized : forms_.floats));
   const auto multiply = kernels.multiply[FormatIndex(weights.format())];
-  const uint32_t num_token_tiles = (num_tokens_ + kTokenTile - 1) / kTokenTile;
+  const uint32_t num_token_tiles = NumTiles();
   // A group of token tiles that stays in the L2 cache meets each row tile in turn.
   const size_t tile_bytes = quantized ? compute::QuantizedTileBytes(kTokenTile, cols_)
                                       : compute::FloatTileBytes(kTokenTile, cols_);
@@ -85,14 +91,15 @@ void Activations::Multiply(const compute::LinearKernels& kernels,
     const uint32_t end = std::min(begin + group, num_token_tiles);
     for (uint32_t row_tile = first_tile; row_tile < end_tile;) {
       const uint32_t num_row_tiles = one_tile ? end_tile - first_tile : 1;
-      for (uint32_t tile = begin; tile < end; ++tile) {
+      for (uint32_t i = begin; i < end; ++i) {
+        const TokenTile tile = TileAt(i);
         multiply({.weights = weights.tile(row_tile),
                   .tile_bytes = weights.tile_bytes(),
                   .num_row_tiles = num_row_tiles,
                   .cols = cols_,
-                  .activations = Tile(tile, quantized),
-                  .num_tokens = TileTokens(tile),
-                  .out = out + size_t{tile} * kTokenTile * out_stride + row_tile * kRowTile,
+                  .activations = Memory(tile, quantized),
+                  .num_tokens = tile.count,
+                  .out = out + tile.first * out_stride + row_tile * kRowTile,
                   .out_stride = out_stride});
       }
       row_tile += num_row_tiles;

@@ -1,9 +1,10 @@
 // Activations: one matrix of inputs, packed for the linear kernels in the forms that its weights
 // read (compute/linear.h).
 //
-// Tokens are grouped in tiles of kTokenTile, the last one smaller. ActivationBuffer owns the
-// memory; Activations is a view of it, a plain value that every thread makes for itself. Threads
-// may pack different tokens or columns at once; everyone may read after a barrier.
+// Tokens are grouped in the fewest tiles of at most kTokenTile, as equal as they can be, so that no
+// tile is left with a token or two. ActivationBuffer owns the memory; Activations is a view of it,
+// a plain value that every thread makes for itself. Threads may pack different tokens or columns at
+// once; everyone may read after a barrier.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +64,15 @@ class Activations {
   uint32_t num_tokens() const { return num_tokens_; }
 
  private:
-  uint32_t TileTokens(uint32_t tile) const;
-  std::byte* Tile(uint32_t tile, bool quantized) const;
+  // Tokens [first, first + count) of the matrix.
+  struct TokenTile {
+    uint32_t first;
+    uint32_t count;
+  };
+  uint32_t NumTiles() const;
+  TokenTile TileAt(uint32_t index) const;
+  TokenTile TileOf(uint32_t token) const;
+  std::byte* Memory(TokenTile tile, bool quantized) const;
 
   std::byte* quantized_;
   std::byte* floats_;

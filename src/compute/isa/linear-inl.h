@@ -272,7 +272,7 @@ struct QuantizedTile {
 };
 template <typename Type>
 struct FloatTile {
-  static constexpr int kMaxTokens = kVectorRegisters >= 32 ? 8 : kVectorRegisters >= 8 ? 4 : 1;
+  static constexpr int kMaxTokens = kVectorRegisters >= 32 ? 8 : kVectorRegisters >= 8 ? 6 : 1;
   template <int kTokens>
   static constexpr int kRowTiles = kTokens == 1   ? 4
                                    : kTokens == 2 ? 2
@@ -314,9 +314,12 @@ void MultiplyPass(const LinearTask& task, uint32_t first, uint32_t count) {
 template <typename Tile>
 void Multiply(const LinearTask& task) {
   constexpr uint32_t kMost = Tile::kMaxTokens;
-  for (uint32_t first = 0; first < task.num_tokens; first += kMost) {
+  for (uint32_t first = 0; first < task.num_tokens;) {
     const uint32_t left = task.num_tokens - first;
-    MultiplyPass<Tile, kMost>(task, first, left < kMost ? left : kMost);
+    // Two passes share what one cannot take: a pass for a single token is the slowest.
+    const uint32_t count = left <= kMost ? left : left < 2 * kMost ? (left + 1) / 2 : kMost;
+    MultiplyPass<Tile, kMost>(task, first, count);
+    first += count;
   }
 }
 
