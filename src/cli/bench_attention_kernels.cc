@@ -122,7 +122,7 @@ void AttentionRun::Plan(const model::ForwardSlice& slice, const ThreadTeam& team
   batch_ = {.slices = {&slice_, 1}, .shared = {}};
   const model::TileAttention& attention = threads_.front();
   model::PlanAttention(batch_,
-                       {.max_rows = compute::kMaxChunkQueries / attention.group_size(),
+                       {.max_rows = model::kTileQueries / attention.group_size(),
                         .num_heads = attention.num_heads(),
                         .group_size = attention.group_size(),
                         .num_threads = static_cast<uint32_t>(team.size()),

@@ -4,15 +4,18 @@
 
 namespace kvern::model {
 
-using compute::kMaxChunkQueries;
 using compute::VisibleRange;
 
 namespace {
 
-// The fewest equal parts of a group of query heads that a kernel takes.
+// Queries of a call: whole tiles of the kernels, whose scores stay in the L1 cache.
+constexpr uint32_t kCallQueries = 24;
+static_assert(kCallQueries <= compute::kMaxChunkQueries);
+
+// The fewest equal parts of a group of query heads that a tile takes.
 uint32_t PartsOf(uint32_t group_size) {
   uint32_t parts = 1;
-  while (group_size % parts != 0 || group_size / parts > kMaxChunkQueries) ++parts;
+  while (group_size % parts != 0 || group_size / parts > kTileQueries) ++parts;
   return parts;
 }
 
@@ -27,11 +30,11 @@ TileAttention::TileAttention(const compute::AttentionKernels* kernels,
       page_bytes_(layout.page_bytes()),
       k_plane_bytes_(layout.k_plane_bytes()),
       partial_floats_(compute::PartialFloats(layout.v_dim())),
-      queries_(size_t{num_heads()} * kMaxChunkQueries * layout.head_dim),
-      states_(num_heads() * kMaxChunkQueries * partial_floats_),
-      started_(size_t{num_heads()} * kMaxChunkQueries),
-      positions_(kMaxChunkQueries),
-      partials_(kMaxChunkQueries * partial_floats_),
+      queries_(size_t{num_heads()} * kTileQueries * layout.head_dim),
+      states_(num_heads() * kTileQueries * partial_floats_),
+      started_(size_t{num_heads()} * kTileQueries),
+      positions_(kTileQueries),
+      partials_(kTileQueries * partial_floats_),
       folds_(size_t{num_heads()} * group_size_ * partial_floats_),
       fold_started_(size_t{num_heads()} * group_size_) {}
 
@@ -76,12 +79,27 @@ const std::byte* const* TileAttention::PlanesAhead(const AttentionTask& task, co
 
 void TileAttention::AttendUnit(const AttentionTask& task, const Unit& unit, uint32_t index,
                                float* partials) {
+  const uint32_t first = unit.step.first_row * group_size_;
+  const uint32_t count = unit.step.num_rows * group_size_;
+  // The first call brings what later ones find in the cache.
+  const std::byte* const* ahead = PlanesAhead(task, unit, index);
+  for (uint32_t done = 0; done < count; done += kCallQueries) {
+    AttendQueries(task, unit, first + done, std::min(kCallQueries, count - done),
+                  done == 0 ? ahead : nullptr, partials + done * partial_floats_);
+  }
+}
+
+// Queries [first, first + count) of the tile.
+void TileAttention::AttendQueries(const AttentionTask& task, const Unit& unit, uint32_t first,
+                                  uint32_t count, const std::byte* const* ahead, float* partials) {
   const TileStep& step = unit.step;
-  const uint32_t first = step.first_row * group_size_, count = step.num_rows * group_size_;
-  VisibleRange visible[kMaxChunkQueries];
+  VisibleRange visible[kCallQueries];
+  uint32_t end = 0;
   for (uint32_t i = 0; i < count; ++i) {
     visible[i] = compute::VisibleInChunk(positions_[first + i], /*window=*/0, step.chunk);
+    end = std::max(end, visible[i].end);
   }
+  if (end == 0) return;
   const PagedView& view = task.batch->slices[step.slice].view;
   const size_t page_offset = layout_.k_offset(task.layer, unit.head / parts_);
   compute::AttendChunk(*kernels_, layout_.k_dtype, layout_.v_dtype,
@@ -90,8 +108,8 @@ void TileAttention::AttendUnit(const AttentionTask& task, const Unit& unit, uint
                         .head_dim = layout_.head_dim,
                         .v_dim = layout_.v_dim(),
                         .blocks = view.blocks + size_t{step.chunk} * kChunkBlocks,
-                        .num_blocks = step.num_blocks,
-                        .ahead = PlanesAhead(task, unit, index),
+                        .num_blocks = (end + kBlockTokens - 1) / kBlockTokens,
+                        .ahead = ahead,
                         .k_offset = page_offset,
                         .v_offset = page_offset + k_plane_bytes_,
                         .visible = visible,
@@ -120,6 +138,7 @@ void TileAttention::Run(const AttentionTask& task, const QueryTile& tile, uint32
                         uint32_t end) {
   GatherQueries(task, tile);
   if (begin == 0) std::fill(started_.begin(), started_.end(), uint8_t{0});
+  size_t slot = begin == 0 ? 0 : task.plan->SlotOf(tile, begin, num_heads(), group_size_);
   Unit unit = {&tile, {}, 0};
   for (uint32_t index = begin; index < end; ++index) {
     unit.head = index % num_heads();
@@ -128,9 +147,8 @@ void TileAttention::Run(const AttentionTask& task, const QueryTile& tile, uint32
       AttendUnit(task, unit, index, partials_.data());
       MergeUnit(unit, partials_.data());
     } else {
-      const size_t slot =
-          tile.first_slot + size_t{index - tile.num_merged_units} * tile.num_rows * group_size_;
       AttendUnit(task, unit, index, task.slots + slot * partial_floats_);
+      slot += size_t{unit.step.num_rows} * group_size_;
     }
   }
   if (begin == 0 && end == tile.num_units) Finish(task, tile);
@@ -169,15 +187,18 @@ void TileAttention::FoldRow(const AttentionTask& task, const TileAttention& owne
                 &folds_[to * partial_floats_]);
   }
   TileStep step = {};
+  size_t slot = tile.first_slot;
   for (uint32_t unit = tile.num_merged_units; unit < tile.num_units; ++unit) {
     const uint32_t head = unit % num_heads();
     if (head == 0 || unit == tile.num_merged_units) {
       step = task.plan->StepOf(tile, unit / num_heads());
     }
+    const size_t first_slot = slot;
+    slot += size_t{step.num_rows} * group_size_;
     if (row_in_tile - step.first_row >= step.num_rows) continue;
     if (owner.positions_[first] / kChunkTokens < step.chunk) continue;
     const uint32_t i = (row_in_tile - step.first_row) * group_size_;
-    const float* partials = task.slots + (SlotOf(tile, unit) + i) * partial_floats_;
+    const float* partials = task.slots + (first_slot + i) * partial_floats_;
     for (uint32_t g = 0; g < group_size_; ++g) {
       const size_t query = size_t{head} * group_size_ + g;
       MergeInto(&folds_[query * partial_floats_], fold_started_[query],

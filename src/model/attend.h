@@ -13,6 +13,9 @@
 
 namespace kvern::model {
 
+// Queries of a tile and KV head: as many as make reading a chunk cheap beside computing with it.
+inline constexpr uint32_t kTileQueries = 96;
+
 // One layer of a batch.
 struct AttentionTask {
   const ForwardBatch* batch;
@@ -35,7 +38,7 @@ class TileAttention {
   // The attention of one row of a cut tile that `owner` began: all heads, to `out`.
   void FoldRow(const AttentionTask& task, const TileAttention& owner, uint32_t row, float* out);
 
-  // The heads and group size that its plan must have: a KV head with more query heads than a kernel
+  // The heads and group size that its plan must have: a KV head with more query heads than a tile
   // takes counts as several.
   uint32_t num_heads() const { return layout_.num_kv_heads * parts_; }
   uint32_t group_size() const { return group_size_; }
@@ -51,18 +54,14 @@ class TileAttention {
 
   void GatherQueries(const AttentionTask& task, const QueryTile& tile);
   void AttendUnit(const AttentionTask& task, const Unit& unit, uint32_t index, float* partials);
+  void AttendQueries(const AttentionTask& task, const Unit& unit, uint32_t first, uint32_t count,
+                     const std::byte* const* ahead, float* partials);
   void MergeUnit(const Unit& unit, const float* partials);
   void Finish(const AttentionTask& task, const QueryTile& tile);
   void MergeInto(float* state, uint8_t& started, const float* partial) const;
   const std::byte* const* PlanesAhead(const AttentionTask& task, const Unit& unit, uint32_t index);
-  // Of a unit behind the merged ones.
-  size_t SlotOf(const QueryTile& tile, uint32_t unit) const {
-    return tile.first_slot + size_t{unit - tile.num_merged_units} * tile.num_rows * group_size_;
-  }
   // Query i of the tile and KV head.
-  size_t StateIndex(uint32_t head, uint32_t i) const {
-    return size_t{head} * compute::kMaxChunkQueries + i;
-  }
+  size_t StateIndex(uint32_t head, uint32_t i) const { return size_t{head} * kTileQueries + i; }
   float* State(uint32_t head, uint32_t i) {
     return &states_[StateIndex(head, i) * partial_floats_];
   }

@@ -131,7 +131,7 @@ class Planner {
     const auto unit = step * shape_.num_heads + static_cast<uint32_t>(cost / unit_cost);
     if (unit == 0) return;
     const bool is_cut = tile.num_merged_units < tile.num_units;
-    const size_t slots = size_t{tile.num_units - unit} * tile.num_rows * shape_.group_size;
+    const size_t slots = NumSlots(tile, unit);
     if (!is_cut && num_slots_ + slots > shape_.max_slots) {
       if (nearer_the_end) bound = {bound.tile + 1, 0};
       return;
@@ -142,6 +142,13 @@ class Planner {
     tile.owner = thread - 1;
     tile.first_slot = num_slots_;
     num_slots_ += slots;
+  }
+
+  // Of the units from `unit` on.
+  size_t NumSlots(QueryTile tile, uint32_t unit) const {
+    tile.num_merged_units = unit;
+    tile.first_slot = 0;
+    return plan_.SlotOf(tile, tile.num_units, shape_.num_heads, shape_.group_size);
   }
 
   const ForwardBatch& batch_;
@@ -174,6 +181,17 @@ TileStep AttentionPlan::StepOf(const QueryTile& tile, uint32_t step) const {
   }
   CHECK(false);
   return {};
+}
+
+size_t AttentionPlan::SlotOf(const QueryTile& tile, uint32_t unit, uint32_t num_heads,
+                             uint32_t group_size) const {
+  size_t slot = tile.first_slot;
+  for (uint32_t i = tile.num_merged_units; i < unit;) {
+    const uint32_t end = std::min(unit, (i / num_heads + 1) * num_heads);  // of the step
+    slot += size_t{end - i} * StepOf(tile, i / num_heads).num_rows * group_size;
+    i = end;
+  }
+  return slot;
 }
 
 void PlanAttention(const ForwardBatch& batch, const AttentionShape& shape, AttentionPlan& plan) {

@@ -34,7 +34,7 @@ struct QueryTile {
   uint32_t num_units;
   uint32_t num_merged_units;  // by the owner; those behind are in slots
   uint32_t owner;             // the thread that begins the tile, where it is cut
-  size_t first_slot;          // of unit num_merged_units; every unit has a slot per query
+  size_t first_slot;          // of unit num_merged_units; a unit has a slot for each of its queries
 };
 
 // Rows [first_row, first_row + num_rows) of a tile meet `chunk` of a slice's view.
@@ -71,6 +71,9 @@ struct AttentionPlan {
   }
   // REQUIRES: `step` is less than num_units / num_heads.
   TileStep StepOf(const QueryTile& tile, uint32_t step) const;
+  // Of the first query of a unit that is not merged.
+  size_t SlotOf(const QueryTile& tile, uint32_t unit, uint32_t num_heads,
+                uint32_t group_size) const;
 };
 
 // Plans into `plan`, whose memory is used again. Tiles hold the members of a shared group together,

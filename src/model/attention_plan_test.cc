@@ -89,7 +89,10 @@ void CheckBounds(const AttentionPlan& plan, const AttentionShape& shape) {
     EXPECT_EQ(units_done[i], tile.num_units);
     if (tile.num_merged_units == tile.num_units) continue;
     EXPECT_EQ(tile.first_slot, num_slots);
-    num_slots += size_t{tile.num_units - tile.num_merged_units} * tile.num_rows * shape.group_size;
+    for (uint32_t unit = tile.num_merged_units; unit < tile.num_units; ++unit) {
+      EXPECT_EQ(plan.SlotOf(tile, unit, shape.num_heads, shape.group_size), num_slots);
+      num_slots += size_t{plan.StepOf(tile, unit / shape.num_heads).num_rows} * shape.group_size;
+    }
   }
   EXPECT_LE(num_slots, shape.max_slots);
 }

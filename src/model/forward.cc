@@ -173,7 +173,7 @@ size_t DecoderForward::NumSlots() const {
   constexpr size_t kCheapBytes = size_t{4} << 20;
   const size_t num_chunks = size_t{model_.max_positions()} / kChunkTokens + 1;
   const size_t sequence = num_chunks * config_.num_heads;
-  const size_t tile = num_chunks * config_.num_kv_heads * compute::kMaxChunkQueries;
+  const size_t tile = num_chunks * config_.num_kv_heads * kTileQueries;
   return std::max(sequence, std::min(tile, kCheapBytes / SlotBytes()));
 }
 
@@ -208,7 +208,7 @@ void DecoderForward::BeginBatch(const ForwardBatch& batch) {
   CHECK(rows_.size() <= max_tokens_);
   const TileAttention& attention = scratch_[0].attention;
   PlanAttention(batch,
-                {.max_rows = compute::kMaxChunkQueries / attention.group_size(),
+                {.max_rows = kTileQueries / attention.group_size(),
                  .num_heads = attention.num_heads(),
                  .group_size = attention.group_size(),
                  .num_threads = static_cast<uint32_t>(team_.size()),
