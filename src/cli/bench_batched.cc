@@ -35,7 +35,7 @@ Status Prefill(engine::Executor& executor, Caches& caches,
   std::vector<StepPiece> pieces;
   size_t room = executor.info().max_step_tokens;
   const auto run = [&] {
-    const Status status = RunStep(executor, pieces);
+    Status status = RunStep(executor, pieces);
     pieces.clear();
     room = executor.info().max_step_tokens;
     return status;

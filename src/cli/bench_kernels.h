@@ -81,7 +81,7 @@ class KernelBench {
   KernelBench() = default;
 
   ThreadTeam& LargestTeam();
-  void MeasureLimits(size_t team);
+  void MeasureLimits(size_t index);
 
   const compute::Isa* isa_ = nullptr;
   uint32_t rounds_ = 0;
