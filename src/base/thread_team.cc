@@ -64,9 +64,14 @@ void ThreadTeam::Barrier() {
   }
 }
 
+int ThreadTeam::NumSpins() const {
+  const bool is_busy = impatient_waits_.load(std::memory_order_relaxed) > 0;
+  return is_busy ? kImpatientSpins : kPatientSpins;
+}
+
 void ThreadTeam::AwaitOthers(unsigned phase) {
   const int waits = impatient_waits_.load(std::memory_order_relaxed);
-  const bool soon = AwaitChange(phase_, phase, waits > 0 ? kImpatientSpins : kPatientSpins);
+  const bool soon = AwaitChange(phase_, phase, NumSpins());
   if (waits > 0) {
     impatient_waits_.store(waits - 1, std::memory_order_relaxed);
   } else if (!soon) {
@@ -78,7 +83,7 @@ void ThreadTeam::WorkerLoop(size_t thread) {
   const ScopedFpEnv environment;
   unsigned seen = 0;
   while (true) {
-    AwaitChange(generation_, seen, kPatientSpins);
+    AwaitChange(generation_, seen, NumSpins());
     ++seen;
     if (stopping_) return;
     (*job_)(thread);

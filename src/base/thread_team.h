@@ -41,6 +41,7 @@ class ThreadTeam {
 
  private:
   void WorkerLoop(size_t thread);
+  int NumSpins() const;
   void AwaitOthers(unsigned phase);
 
   const std::function<void(size_t)>* job_ = nullptr;

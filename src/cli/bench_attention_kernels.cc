@@ -120,14 +120,8 @@ Status AttentionRun::Load(size_t max_threads) {
 void AttentionRun::Plan(const model::ForwardSlice& slice, const ThreadTeam& team) {
   slice_ = slice;
   batch_ = {.slices = {&slice_, 1}, .shared = {}};
-  const model::TileAttention& attention = threads_.front();
-  model::PlanAttention(batch_,
-                       {.max_rows = model::kTileQueries / attention.group_size(),
-                        .num_heads = attention.num_heads(),
-                        .group_size = attention.group_size(),
-                        .num_threads = static_cast<uint32_t>(team.size()),
-                        .max_slots = slots_.size() / compute::PartialFloats(layout_.v_dim())},
-                       plan_);
+  const size_t max_slots = slots_.size() / compute::PartialFloats(layout_.v_dim());
+  model::PlanAttention(batch_, threads_.front().ShapeOf(team.size(), max_slots), plan_);
 }
 
 void AttentionRun::Attend(ThreadTeam& team, uint32_t num_layers) {
@@ -146,13 +140,7 @@ void AttentionRun::Attend(ThreadTeam& team, uint32_t num_layers) {
 }
 
 void AttentionRun::AttendLayer(ThreadTeam& team, size_t thread, const model::AttentionTask& task) {
-  const model::UnitPosition from = plan_.bounds[thread], to = plan_.bounds[thread + 1];
-  for (uint32_t i = from.tile; i < plan_.tiles.size() && i <= to.tile; ++i) {
-    const model::QueryTile& tile = plan_.tiles[i];
-    const uint32_t begin = i == from.tile ? from.unit : 0;
-    const uint32_t end = i == to.tile ? to.unit : tile.num_units;
-    if (begin < end) threads_[thread].Run(task, tile, begin, end);
-  }
+  threads_[thread].RunShare(task, thread);
   team.Barrier();
   const auto [begin, end] = team.Share(slice_.tokens.size(), thread);
   for (size_t row = begin; row < end; ++row) {

@@ -134,8 +134,27 @@ void TileAttention::MergeUnit(const Unit& unit, const float* partials) {
   }
 }
 
-void TileAttention::Run(const AttentionTask& task, const QueryTile& tile, uint32_t begin,
-                        uint32_t end) {
+AttentionShape TileAttention::ShapeOf(size_t num_threads, size_t max_slots) const {
+  return {.max_rows = kTileQueries / group_size_,
+          .num_heads = num_heads(),
+          .group_size = group_size_,
+          .num_threads = static_cast<uint32_t>(num_threads),
+          .max_slots = max_slots};
+}
+
+void TileAttention::RunShare(const AttentionTask& task, size_t thread) {
+  const AttentionPlan& plan = *task.plan;
+  const UnitPosition from = plan.bounds[thread], to = plan.bounds[thread + 1];
+  for (uint32_t i = from.tile; i < plan.tiles.size() && i <= to.tile; ++i) {
+    const uint32_t begin = i == from.tile ? from.unit : 0;
+    const uint32_t end = i == to.tile ? to.unit : plan.tiles[i].num_units;
+    if (begin < end) RunTile(task, plan.tiles[i], begin, end);
+  }
+}
+
+// Units [begin, end).
+void TileAttention::RunTile(const AttentionTask& task, const QueryTile& tile, uint32_t begin,
+                            uint32_t end) {
   GatherQueries(task, tile);
   if (begin == 0) std::fill(started_.begin(), started_.end(), uint8_t{0});
   size_t slot = begin == 0 ? 0 : task.plan->SlotOf(tile, begin, num_heads(), group_size_);

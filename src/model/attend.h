@@ -32,16 +32,15 @@ class TileAttention {
   TileAttention(const compute::AttentionKernels* kernels, const compute::KvLayout& layout,
                 uint32_t num_query_heads);
 
-  // Units [begin, end) of a tile. Writes `out` if that is all of it; otherwise the tile is cut.
-  void Run(const AttentionTask& task, const QueryTile& tile, uint32_t begin, uint32_t end);
+  // What its plan must be made for. A KV head with more query heads than a tile takes counts as
+  // several.
+  AttentionShape ShapeOf(size_t num_threads, size_t max_slots) const;
+
+  // The units that the plan gives to `thread`. Writes `out` of whole tiles; a cut one is folded.
+  void RunShare(const AttentionTask& task, size_t thread);
 
   // The attention of one row of a cut tile that `owner` began: all heads, to `out`.
   void FoldRow(const AttentionTask& task, const TileAttention& owner, uint32_t row, float* out);
-
-  // The heads and group size that its plan must have: a KV head with more query heads than a tile
-  // takes counts as several.
-  uint32_t num_heads() const { return layout_.num_kv_heads * parts_; }
-  uint32_t group_size() const { return group_size_; }
 
   size_t scratch_bytes() const;
 
@@ -52,6 +51,8 @@ class TileAttention {
     uint32_t head;
   };
 
+  uint32_t num_heads() const { return layout_.num_kv_heads * parts_; }
+  void RunTile(const AttentionTask& task, const QueryTile& tile, uint32_t begin, uint32_t end);
   void GatherQueries(const AttentionTask& task, const QueryTile& tile);
   void AttendUnit(const AttentionTask& task, const Unit& unit, uint32_t index, float* partials);
   void AttendQueries(const AttentionTask& task, const Unit& unit, uint32_t first, uint32_t count,

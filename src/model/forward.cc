@@ -206,14 +206,7 @@ void DecoderForward::BeginBatch(const ForwardBatch& batch) {
     }
   }
   CHECK(rows_.size() <= max_tokens_);
-  const TileAttention& attention = scratch_[0].attention;
-  PlanAttention(batch,
-                {.max_rows = kTileQueries / attention.group_size(),
-                 .num_heads = attention.num_heads(),
-                 .group_size = attention.group_size(),
-                 .num_threads = static_cast<uint32_t>(team_.size()),
-                 .max_slots = NumSlots()},
-                plan_);
+  PlanAttention(batch, scratch_[0].attention.ShapeOf(team_.size(), NumSlots()), plan_);
   if (failed_.size() < batch.slices.size()) {
     failed_ = std::vector<std::atomic<bool>>(batch.slices.size());
   }
@@ -418,14 +411,7 @@ AttentionTask DecoderForward::TaskOfLayer(uint32_t index) const {
 }
 
 void DecoderForward::Attend(size_t thread, uint32_t index) {
-  const AttentionTask task = TaskOfLayer(index);
-  const UnitPosition from = plan_.bounds[thread], to = plan_.bounds[thread + 1];
-  for (uint32_t i = from.tile; i < plan_.tiles.size() && i <= to.tile; ++i) {
-    const QueryTile& tile = plan_.tiles[i];
-    const uint32_t begin = i == from.tile ? from.unit : 0;
-    const uint32_t end = i == to.tile ? to.unit : tile.num_units;
-    if (begin < end) scratch_[thread].attention.Run(task, tile, begin, end);
-  }
+  scratch_[thread].attention.RunShare(TaskOfLayer(index), thread);
 }
 
 // What attention gave for a token; where its tile was cut, put together in `scratch`.

@@ -29,7 +29,7 @@ KVERN_INLINE U8x64 Nibbles(const std::byte* quants, int g) {
   const U8x64 v = LoadBytes(Bytes(quants) + 64 * (g % 4));
   return g < 4 ? AndBytes(v, 15) : ExtractBits<4, 15, 0>(v);
 }
-// Bits [kRight · (g mod n), …) of v, moved to bit 4: the upper bits of a weight.
+// The upper bits of group g's weights, moved to bit 4: one of eight bits, one of four pairs.
 KVERN_INLINE U8x64 FifthBit(U8x64 v, int g) {
   switch (g) {
     case 0:
