@@ -11,6 +11,10 @@
 #include "compute/isa.h"
 #include "compute/kv_layout.h"
 
+namespace kvern {
+void RegisterBenchmarks();  // called by tests/bench/bench_main.cc
+}  // namespace kvern
+
 namespace kvern::compute {
 namespace {
 
@@ -79,9 +83,4 @@ void RegisterAll() {
 }  // namespace
 }  // namespace kvern::compute
 
-int main(int argc, char** argv) {
-  kvern::compute::RegisterAll();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-}
+void kvern::RegisterBenchmarks() { compute::RegisterAll(); }

@@ -13,6 +13,10 @@
 #include "compute/quant_blocks.h"
 #include "compute/test_weights.h"
 
+namespace kvern {
+void RegisterBenchmarks();  // called by tests/bench/bench_main.cc
+}  // namespace kvern
+
 namespace kvern::compute {
 namespace {
 
@@ -90,9 +94,4 @@ void RegisterAll() {
 }  // namespace
 }  // namespace kvern::compute
 
-int main(int argc, char** argv) {
-  kvern::compute::RegisterAll();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-}
+void kvern::RegisterBenchmarks() { compute::RegisterAll(); }
