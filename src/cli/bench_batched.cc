@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/paged_view.h"
 #include "cli/bench_sequence.h"
 #include "kv/strategy.h"
+#include "kvern/paged_view.h"
 
 namespace kvern::cli {
 namespace {

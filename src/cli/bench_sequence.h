@@ -10,11 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/result.h"
 #include "engine/exec/open.h"
 #include "engine/executor.h"
 #include "kv/strategy.h"
+#include "kvern/ids.h"
 
 namespace kvern::cli {
 

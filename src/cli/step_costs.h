@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/result.h"
 #include "engine/exec/open.h"
 #include "kv/strategy.h"
+#include "kvern/ids.h"
 
 namespace kvern::cli {
 

@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/paged_view.h"
 #include "compute/kv_dtype.h"
+#include "kvern/paged_view.h"
 
 namespace kvern::compute {
 

@@ -16,11 +16,11 @@
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/paged_view.h"
 #include "base/result.h"
 #include "base/sampling_params.h"
-#include "kv/group_spec.h"
+#include "kvern/ids.h"
+#include "kvern/kv_store.h"
+#include "kvern/paged_view.h"
 
 namespace kvern::engine {
 

@@ -16,12 +16,12 @@
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/result.h"
 #include "base/sampling_params.h"
 #include "engine/executor.h"
 #include "kv/sequence_cache.h"
 #include "kv/strategy.h"
+#include "kvern/ids.h"
 
 namespace kvern::engine {
 

@@ -5,10 +5,10 @@
 #include <functional>
 #include <span>
 
-#include "base/ids.h"
 #include "base/result.h"
 #include "engine/executor.h"
 #include "kv/sequence_cache.h"
+#include "kvern/ids.h"
 
 namespace kvern::engine {
 

@@ -35,8 +35,8 @@
 
 #include "base/result.h"
 #include "kv/block_store.h"
-#include "kv/group_spec.h"
 #include "kv/snapshot.h"
+#include "kvern/kv_store.h"
 
 namespace kvern::kv {
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/result.h"
+
 namespace kvern::kv {
 namespace {
 
@@ -69,6 +71,10 @@ void HostBlockStore::Copy(std::byte* to, const std::byte* from, size_t bytes) {
 void HostBlockStore::CopyRows(GroupId group, std::byte* to, const std::byte* from,
                               uint32_t num_tokens) {
   copy_rows_(group, to, from, num_tokens);
+}
+
+std::unique_ptr<BlockStore> MakeHostStore(CopyRowsFunction copy_rows) {
+  return std::make_unique<HostBlockStore>(std::move(copy_rows));
 }
 
 }  // namespace kvern::kv

@@ -22,9 +22,9 @@
 #include <span>
 #include <vector>
 
-#include "base/paged_view.h"
 #include "base/result.h"
 #include "kv/block_pool.h"
+#include "kvern/paged_view.h"
 
 namespace kvern::kv {
 

@@ -11,8 +11,8 @@
 #include <functional>
 #include <memory>
 
-#include "base/paged_view.h"
 #include "base/result.h"
+#include "kvern/paged_view.h"
 
 namespace kvern::kv {
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 
+#include "base/result.h"
 #include "kv/block_store.h"
 
 namespace kvern::kv {

@@ -16,12 +16,12 @@
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/paged_view.h"
 #include "base/result.h"
 #include "base/thread_team.h"
 #include "compute/isa.h"
 #include "compute/kv_layout.h"
+#include "kvern/ids.h"
+#include "kvern/paged_view.h"
 #include "model/model.h"
 
 namespace kvern::model {

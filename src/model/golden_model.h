@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
 #include "compute/quant_blocks.h"
+#include "kvern/ids.h"
 
 namespace kvern::model {
 

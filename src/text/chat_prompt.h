@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/result.h"
+#include "kvern/ids.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "base/ids.h"
+#include "kvern/ids.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 

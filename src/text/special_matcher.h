@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
+#include "kvern/ids.h"
 
 namespace kvern::text {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/ids.h"
+#include "kvern/ids.h"
 #include "text/vocab.h"
 
 namespace kvern::text {

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/result.h"
+#include "kvern/ids.h"
 #include "text/vocab.h"
 
 namespace kvern::text {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
+#include "kvern/ids.h"
 
 namespace kvern::text {
 

@@ -24,10 +24,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/paged_view.h"
 #include "compute/isa.h"
 #include "engine/exec/open.h"
 #include "kv/strategy.h"
+#include "kvern/paged_view.h"
 
 namespace kvern {
 namespace {

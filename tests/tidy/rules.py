@@ -26,6 +26,17 @@ MODULES = {
             'plan', 'sim', 'server'],
 }
 
+# Public header → the module that implements it. Who may include the module may include the header;
+# the header itself includes nothing but the standard library and headers of its rank or below.
+PUBLIC = {
+    'kvern/result.h': 'base',
+    'kvern/ids.h': 'base',
+    'kvern/paged_view.h': 'base',
+    'kvern/kv_store.h': 'kv',
+    'kvern/kv.h': 'kv',
+    'kvern/kvern_kv.h': 'kv',
+}
+
 # Third-party header → the folders that may include it. '' is everywhere.
 THIRD_PARTY = {
     'fmt/': [''],
@@ -162,7 +173,9 @@ def _module(path):
 
 
 def check_includes(tree):
-    """The module table and the third-party table."""
+    """The module table, the public headers and the third-party table."""
+    for path, text in tree.sources('include/'):
+        yield from _check_public(tree, path, text)
     for path, text in tree.sources():
         module = _module(path[len('src/'):])
         if module is None:
@@ -174,8 +187,21 @@ def check_includes(tree):
                 yield f'{path}:{include.line}: {problem}'
 
 
+def _check_public(tree, path, text):
+    if path[len('include/'):] not in PUBLIC:
+        yield f'{path}:1: not in PUBLIC of tests/tidy/rules.py'
+    for include in cpp_scan.includes(text):
+        known = include.path in PUBLIC if include.quoted else SYSTEM.fullmatch(include.path)
+        if not known:
+            yield f'{path}:{include.line}: a public header may not include {include.path}'
+
+
 def _check_own(tree, path, module, include):
     target = include.path
+    if target in PUBLIC and f'include/{target}' in tree.files:
+        if PUBLIC[target] in (module, 'base', *MODULES[module]):
+            return None
+        return f'{module} may not include {PUBLIC[target]} ("{target}")'
     if '/' not in target or f'src/{target}' not in tree.files:
         return f'"{target}" is not a file of src/, written as "module/file.h"'
     allowed = MODULES[module]

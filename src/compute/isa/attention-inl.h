@@ -2,12 +2,12 @@
 //
 // Scores: 16 tokens are the lanes, a chain of fused multiply-adds over head_dim. Outputs: 16
 // dimensions are the lanes, a chain over the tokens. Neither adds across lanes.
-#include "base/paged_view.h"
 #include "compute/attention.h"
 #include "compute/isa/functions-inl.h"
 #include "compute/kv_dtype/bf16-inl.h"
 #include "compute/kv_dtype/f16-inl.h"
 #include "compute/kv_dtype/f32-inl.h"
+#include "kvern/paged_view.h"
 
 namespace {
 

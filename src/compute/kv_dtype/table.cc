@@ -1,5 +1,5 @@
-#include "base/paged_view.h"
 #include "compute/kv_dtype.h"
+#include "kvern/paged_view.h"
 
 namespace kvern::compute {
 namespace {
