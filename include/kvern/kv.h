@@ -80,7 +80,7 @@ struct KvCacheOptions {
 
 struct Prompt {
   NamespaceId ns{};
-  std::span<const TokenId> tokens;  // at least one
+  std::span<const TokenId> tokens;  // at least one; valid while its lease or waiter lives
   bool use_cache = true;            // false: finds nothing and is never found
   // At most this many tokens are taken from the cache. An engine that cannot compute the logits
   // of a stored token without storing it again asks for one token less than the prompt.
@@ -98,7 +98,7 @@ struct AdmitOptions {
 
 // Who is computing or loading what a lease lacks.
 struct Production {
-  SequenceId sequence{};
+  std::optional<SequenceId> sequence;  // none while the one to take over is not admitted
   size_t end = 0;  // it will publish the prompt's tokens up to here, a multiple of the block
 };
 

@@ -82,16 +82,64 @@ void BlockPool::Unreserve(GroupId group_id, size_t num_blocks) {
   WriteStats();
 }
 
-BlockId BlockPool::Take(GroupId group_id) {
+bool BlockPool::CanReserve(const BlockCounts& num_blocks) const {
+  if (groups_.size() == 1) {
+    const Group& group = groups_[0];
+    return num_blocks[0] <=
+           group.num_free - group.num_promised + BlocksIn(unassigned_bytes_, GroupId{0});
+  }
+  BlockCounts spare = {};
+  for (size_t i = 0; i < groups_.size(); ++i)
+    spare[i] = groups_[i].num_free - groups_[i].num_promised;
+  return SlabsFor(num_blocks, spare) <= unassigned_.size();
+}
+
+bool BlockPool::CouldReserve(const BlockCounts& num_blocks) const {
+  if (groups_.size() == 1) {
+    BlockCounts beyond_cached = num_blocks;
+    beyond_cached[0] -= std::min(beyond_cached[0], groups_[0].num_cached);
+    return CanReserve(beyond_cached);
+  }
+  // Every slab without active blocks could serve any group; in the others only their own.
+  size_t num_slabs = unassigned_.size();
+  BlockCounts room = {}, promised = {};
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    for (const SlabList* list : {&group.full, &group.partial, &group.empty}) {
+      for (const uint32_t slab : *list) {
+        if (slabs_[slab].num_active == 0) {
+          ++num_slabs;
+        } else {
+          room[i] += slabs_[slab].capacity - slabs_[slab].num_active;
+        }
+      }
+    }
+    promised[i] = num_blocks[i] + group.num_promised;
+  }
+  return SlabsFor(promised, room) <= num_slabs;
+}
+
+size_t BlockPool::SlabsFor(const BlockCounts& num_blocks, const BlockCounts& spare) const {
+  size_t num_slabs = 0;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const size_t missing = num_blocks[i] - std::min(num_blocks[i], spare[i]);
+    const size_t per_slab = slab_bytes_ / groups_[i].spec.block_bytes;
+    num_slabs += (missing + per_slab - 1) / per_slab;
+  }
+  return num_slabs;
+}
+
+BlockId BlockPool::Take(GroupId group_id, OwnerId owner) {
   Group& group = groups_[Index(group_id)];
   CHECK(group.num_promised > 0);
   // Partly used slabs first, so that empty ones can go to other groups.
   Slab& slab = slabs_[group.partial.empty() ? group.empty.front() : group.partial.front()];
   const BlockId block = PopFree(slab);
   blocks_[Index(block)].num_references = 1;
+  blocks_[Index(block)].owner = owner;
   --group.num_free;
   --group.num_promised;
-  ++group.num_active;
+  Count(block, Held::kActive, +1);
   WriteStats();
   return block;
 }
@@ -101,28 +149,34 @@ Result<BlockId> BlockPool::Allocate(GroupId group) {
   return Take(group);
 }
 
-void BlockPool::Retain(BlockId id) {
-  Block& block = blocks_[Index(id)];
-  CHECK(block.num_references > 0 || block.is_published);
-  if (++block.num_references > 1) return;
-  Group& group = GroupOf(id);
-  --group.num_cached;
-  ++group.num_active;
-  WriteStats();
+void BlockPool::Retain(std::span<const BlockId> ids) {
+  bool changed = false;
+  for (const BlockId id : ids) {
+    Block& block = blocks_[Index(id)];
+    CHECK(block.num_references > 0 || block.is_published);
+    if (++block.num_references > 1) continue;
+    Count(id, Held::kCached, -1);
+    Count(id, Held::kActive, +1);
+    changed = true;
+  }
+  if (changed) WriteStats();
 }
 
-void BlockPool::Release(BlockId id) {
-  Block& block = blocks_[Index(id)];
-  CHECK(block.num_references > 0);
-  if (--block.num_references > 0) return;
-  Group& group = GroupOf(id);
-  --group.num_active;
-  if (block.is_published) {
-    ++group.num_cached;
-  } else {
-    PushFree(id);
+void BlockPool::Release(std::span<const BlockId> ids) {
+  bool changed = false;
+  for (const BlockId id : ids) {
+    Block& block = blocks_[Index(id)];
+    CHECK(block.num_references > 0);
+    if (--block.num_references > 0) continue;
+    Count(id, Held::kActive, -1);
+    if (block.is_published) {
+      Count(id, Held::kCached, +1);
+    } else {
+      PushFree(id);
+    }
+    changed = true;
   }
-  WriteStats();
+  if (changed) WriteStats();
 }
 
 void BlockPool::Publish(BlockId id) {
@@ -136,9 +190,92 @@ void BlockPool::Unpublish(BlockId id) {
   CHECK(block.is_published);
   block.is_published = false;
   if (block.num_references > 0) return;
-  --GroupOf(id).num_cached;
+  Count(id, Held::kCached, -1);
   PushFree(id);
   WriteStats();
+}
+
+std::optional<std::vector<BlockId>> BlockPool::FindSpareSlab(GroupId wanting) const {
+  const Slab* best = nullptr;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (i == Index(wanting)) continue;
+    const Group& group = groups_[i];
+    for (const uint32_t index : group.partial) {
+      const Slab& slab = slabs_[index];
+      const size_t num_free_elsewhere = group.num_free - slab.num_free();
+      const size_t num_used = slab.capacity - slab.num_free();
+      if (slab.num_active > 0 || num_free_elsewhere < num_used + group.num_promised) continue;
+      if (best == nullptr || num_used < best->capacity - best->num_free()) best = &slab;
+    }
+  }
+  if (best == nullptr) return std::nullopt;
+  std::vector<BlockId> cached;
+  const size_t first = static_cast<size_t>(best - slabs_.data()) * slab_stride_;
+  for (uint32_t i = 0; i < best->num_opened; ++i) {
+    if (blocks_[first + i].is_published) cached.push_back(static_cast<BlockId>(first + i));
+  }
+  return cached;
+}
+
+BlockId BlockPool::Move(BlockId id) {
+  Group& group = GroupOf(id);
+  const Slab& from = SlabOf(id);
+  CHECK(num_references(id) == 0 && is_published(id));
+  uint32_t to = 0;
+  bool found = false;
+  for (const SlabList* list : {&group.partial, &group.empty}) {
+    for (const uint32_t slab : *list) {
+      if (&slabs_[slab] == &from || found) continue;
+      to = slab;
+      found = true;
+    }
+  }
+  CHECK(found);
+  const BlockId moved = PopFree(slabs_[to]);
+  --group.num_free;
+  blocks_[Index(moved)].owner = blocks_[Index(id)].owner;
+  blocks_[Index(moved)].is_published = true;
+  Count(moved, Held::kCached, +1);
+  store_->Copy(Address(moved), Address(id), group.spec.block_bytes);
+  Unpublish(id);
+  return moved;
+}
+
+NamespaceUsage BlockPool::usage(OwnerId owner) const {
+  const std::lock_guard lock(owners_mutex_);
+  const auto index = static_cast<size_t>(owner);
+  if (index >= owners_.size()) return {};
+  const auto read = [](const std::atomic<size_t>& value) {
+    return value.load(std::memory_order_relaxed);
+  };
+  const Owner& counts = owners_[index];
+  return {.active_bytes = read(counts.active_bytes),
+          .cached_bytes = read(counts.cached_bytes),
+          .peak_active_bytes = read(counts.peak_active_bytes),
+          .peak_cached_bytes = read(counts.peak_cached_bytes)};
+}
+
+BlockPool::Owner& BlockPool::OwnerOf(OwnerId owner) {
+  const auto index = static_cast<size_t>(owner);
+  while (index >= owners_.size()) {
+    const std::lock_guard lock(owners_mutex_);
+    owners_.emplace_back();
+  }
+  return owners_[index];
+}
+
+void BlockPool::Count(BlockId id, Held state, int change) {
+  Group& group = GroupOf(id);
+  Owner& owner = OwnerOf(blocks_[Index(id)].owner);
+  const auto step = static_cast<size_t>(change);  // wraps: -1 is all ones
+  const bool is_active = state == Held::kActive;
+  (is_active ? group.num_active : group.num_cached) += step;
+  if (is_active) SlabOf(id).num_active += static_cast<uint32_t>(step);
+  auto& bytes = is_active ? owner.active_bytes : owner.cached_bytes;
+  auto& peak = is_active ? owner.peak_active_bytes : owner.peak_cached_bytes;
+  const size_t now = bytes.load(std::memory_order_relaxed) + step * group.spec.block_bytes;
+  bytes.store(now, std::memory_order_relaxed);
+  if (now > peak.load(std::memory_order_relaxed)) peak.store(now, std::memory_order_relaxed);
 }
 
 std::byte* BlockPool::Address(BlockId block) const {
@@ -222,6 +359,16 @@ void BlockPool::PushFree(BlockId block) {
   ReturnSpareSlabs(group);
 }
 
+void BlockPool::WriteStats() {
+  PoolStats stats = CountStats();
+  peak_bytes_.active = std::max(peak_bytes_.active, stats.bytes.active);
+  peak_bytes_.cached = std::max(peak_bytes_.cached, stats.bytes.cached);
+  peak_bytes_.reserved = std::max(peak_bytes_.reserved, stats.bytes.reserved);
+  peak_bytes_.free = std::max(peak_bytes_.free, stats.bytes.free);
+  stats.peak_bytes = peak_bytes_;
+  stats_.Write(stats);
+}
+
 PoolStats BlockPool::CountStats() const {
   PoolStats stats;
   stats.bytes.reserved = slack_bytes_;
@@ -269,11 +416,35 @@ void BlockPool::CheckInvariants() const {
     CHECK(num_blocks == group.num_active + group.num_cached + group.num_free);
   }
   CHECK(num_slabs == slabs_.size());
+  CheckOwners();
+}
+
+void BlockPool::CheckOwners() const {
+  std::vector<StateCounts> bytes(owners_.size());
+  for (const Group& group : groups_) {
+    for (const SlabList* list : {&group.full, &group.partial}) {
+      for (const uint32_t slab : *list) {
+        for (size_t i = 0; i < slabs_[slab].num_opened; ++i) {
+          const Block& block = blocks_[slab * slab_stride_ + i];
+          if (block.num_references == 0 && !block.is_published) continue;
+          StateCounts& owner = bytes[static_cast<size_t>(block.owner)];
+          (block.num_references > 0 ? owner.active : owner.cached) += group.spec.block_bytes;
+        }
+      }
+    }
+  }
+  for (size_t i = 0; i < owners_.size(); ++i) {
+    CHECK(bytes[i].active == owners_[i].active_bytes.load(std::memory_order_relaxed));
+    CHECK(bytes[i].cached == owners_[i].cached_bytes.load(std::memory_order_relaxed));
+  }
 }
 
 void BlockPool::CheckSlab(uint32_t slab_index) const {
   const Slab& slab = slabs_[slab_index];
   const Block* const blocks = &blocks_[slab_index * slab_stride_];
+  uint32_t num_active = 0;
+  for (uint32_t i = 0; i < slab.capacity; ++i) num_active += blocks[i].num_references > 0;
+  CHECK(num_active == slab.num_active);
   std::vector<bool> is_free(slab.capacity, false);
   uint32_t freed = slab.last_freed;
   for (uint32_t i = 0; i < slab.num_freed; ++i, freed = blocks[freed].next_freed) {

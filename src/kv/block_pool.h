@@ -15,27 +15,39 @@
 //   reserved  promised blocks, and the ends of slabs too short for a block
 //   free      the rest
 //
-// One writer thread calls everything. stats() alone may be called from any thread: it is a
-// consistent snapshot whose states sum to the budget at every moment. All operations are O(1) (in
-// slabs for Reserve); none allocates metadata after construction.
+// One writer thread calls everything. stats() and usage() alone may be called from any thread:
+// stats() is a consistent snapshot whose states sum to the budget at every moment. All operations
+// are O(1) (in slabs for Reserve, in slabs for those that ask what could be reserved).
+//
+// Fragmentation: a slab serves one group, so the free blocks of another group's slabs are of no use
+// to it. They are bounded: partly used slabs are filled first, a wholly free one goes back at once,
+// and FindSpareSlab() names a slab whose cached blocks fit into the others of its group; the owner
+// of the index moves them (Move). So when a group is refused, each other group has free room only
+// in slabs that hold an active block, and less than one slab of it elsewhere.
 //
 // Invariants, checked by CheckInvariants():
 //   1. The four states sum to budget_bytes().
 //   2. A block is free exactly when it has no reference and is not published, and is then in its
 //      slab's free list exactly once, or was never handed out.
-//   3. A group's promises never exceed the free blocks of its own slabs, and it keeps a wholly
+//   3. Each slab knows how many of its blocks are active and cached, each owner how many bytes.
+//   4. A group's promises never exceed the free blocks of its own slabs, and it keeps a wholly
 //      free slab only while its promises need it.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <list>
+#include <mutex>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
-#include "kv/block_store.h"
 #include "kv/snapshot.h"
+#include "kvern/kv_report.h"
 #include "kvern/kv_store.h"
 
 namespace kvern::kv {
@@ -48,17 +60,16 @@ inline constexpr size_t kMaxGroups = 4;
 // Two huge pages: what the store is asked for at once, at least.
 inline constexpr size_t kDefaultSlabBytes = size_t{4} << 20;
 
-struct StateCounts {
-  size_t active = 0;
-  size_t cached = 0;
-  size_t reserved = 0;
-  size_t free = 0;
+// Whom a block is charged to: the first argument of Take(), one charge a block however many hold
+// it.
+enum class OwnerId : uint32_t {};
 
-  size_t Sum() const { return active + cached + reserved + free; }
-};
+// Blocks by group.
+using BlockCounts = std::array<size_t, kMaxGroups>;
 
 struct PoolStats {
-  StateCounts bytes;  // sums to budget_bytes()
+  StateCounts bytes;       // sums to budget_bytes()
+  StateCounts peak_bytes;  // each state's own peak: these do not sum to the budget
   // By group. `free` counts what this group could still take, so a slab that no group uses yet
   // counts for each; with a single group the states sum to num_blocks().
   std::array<StateCounts, kMaxGroups> blocks;
@@ -83,23 +94,39 @@ class BlockPool {
   // Takes back promises that are not needed. REQUIRES: that many are outstanding.
   void Unreserve(GroupId group, size_t num_blocks);
 
+  // Whether Reserve() of all these would succeed now, if the store does not refuse.
+  bool CanReserve(const BlockCounts& num_blocks) const;
+
+  // The same if every cached block were unpublished first.
+  bool CouldReserve(const BlockCounts& num_blocks) const;
+
   // Turns one promise into a zeroed block with one reference. REQUIRES: a promise is outstanding.
-  BlockId Take(GroupId group);
+  BlockId Take(GroupId group, OwnerId owner = {});
 
   // Reserve(group, 1), then Take(group).
   Result<BlockId> Allocate(GroupId group);
 
-  // Another holder of an active or cached block.
-  void Retain(BlockId id);
+  // Another holder of active or cached blocks.
+  void Retain(BlockId id) { Retain(std::span(&id, 1)); }
+  void Retain(std::span<const BlockId> ids);
 
-  // One holder fewer; without the last one the block is cached if published, else free.
-  void Release(BlockId id);
+  // One holder fewer; without the last one a block is cached if published, else free.
+  void Release(BlockId id) { Release(std::span(&id, 1)); }
+  void Release(std::span<const BlockId> ids);
 
   // Makes an active block's bytes final. REQUIRES: not published.
   void Publish(BlockId id);
 
   // The index forgets a block; if it was cached it is free. REQUIRES: published.
   void Unpublish(BlockId id);
+
+  // A slab of another group than `wanting` without active blocks, whose cached blocks would all
+  // fit into other slabs of its group: the one with the fewest. Its cached blocks, to be moved.
+  std::optional<std::vector<BlockId>> FindSpareSlab(GroupId wanting) const;
+
+  // Moves a cached block's bytes to another slab of its group; the old id is free. REQUIRES: the
+  // block came from FindSpareSlab(), and nothing else has changed since but by Move().
+  BlockId Move(BlockId id);
 
   std::byte* Address(BlockId block) const;
   uint32_t num_references(BlockId block) const { return blocks_[Index(block)].num_references; }
@@ -110,6 +137,9 @@ class BlockPool {
   }
 
   PoolStats stats() const { return stats_.Read(); }
+  // Owners are 0, 1, … and come into being when first named here or in Take().
+  NamespaceUsage usage(OwnerId owner) const;
+  GroupId GroupIdOf(BlockId block) const { return SlabOf(block).group; }
   size_t budget_bytes() const { return budget_bytes_; }
   size_t num_blocks(GroupId group) const { return BlocksIn(budget_bytes_, group); }
   const GroupSpec& group(GroupId group) const { return groups_[Index(group)].spec; }
@@ -124,8 +154,19 @@ class BlockPool {
 
   struct Block {
     uint32_t num_references = 0;
-    uint32_t next_freed = 0;  // valid while free: the block freed before this one, in its slab
+    union {
+      uint32_t next_freed = 0;  // while free: the block freed before this one, in its slab
+      OwnerId owner;            // while not
+    };
     bool is_published = false;
+  };
+
+  // Written by the writer alone, read by any thread: relaxed.
+  struct Owner {
+    std::atomic<size_t> active_bytes{0};
+    std::atomic<size_t> cached_bytes{0};
+    std::atomic<size_t> peak_active_bytes{0};
+    std::atomic<size_t> peak_cached_bytes{0};
   };
 
   struct Slab {
@@ -137,6 +178,7 @@ class BlockPool {
     uint32_t num_opened = 0;  // blocks handed out at least once since it was assigned
     uint32_t num_freed = 0;   // length of the free list that starts at last_freed
     uint32_t last_freed = 0;
+    uint32_t num_active = 0;
     SlabList::iterator place;  // its node, in one of the lists below
 
     uint32_t num_free() const { return capacity - num_opened + num_freed; }
@@ -167,14 +209,21 @@ class BlockPool {
   }
 
   size_t BlocksIn(size_t bytes, GroupId group) const;
+  // Slabs that `num_blocks` need beside the blocks `spare` of each group.
+  size_t SlabsFor(const BlockCounts& num_blocks, const BlockCounts& spare) const;
   Status AssignSlab(GroupId group);
   void ReturnSpareSlabs(Group& group);
   SlabList& ListOf(const Slab& slab) { return ListIn(groups_[Index(slab.group)], slab); }
   BlockId PopFree(Slab& slab);
   void PushFree(BlockId block);
+  enum class Held { kActive, kCached };
+  // Counts a block into (+1) or out of (-1) a state of its group, slab and owner.
+  void Count(BlockId block, Held state, int change);
+  Owner& OwnerOf(OwnerId owner);
   PoolStats CountStats() const;
-  void WriteStats() { stats_.Write(CountStats()); }
+  void WriteStats();
   void CheckSlab(uint32_t slab_index) const;
+  void CheckOwners() const;
 
   BlockStore* const store_;
   std::vector<Group> groups_;
@@ -187,7 +236,10 @@ class BlockPool {
   size_t unassigned_bytes_ = 0;
   size_t slack_bytes_ = 0;  // ends of assigned slabs
   size_t mapped_bytes_ = 0;
+  StateCounts peak_bytes_;
   Snapshot<PoolStats> stats_;
+  mutable std::mutex owners_mutex_;  // guards the deque, not what it holds
+  std::deque<Owner> owners_;
 };
 
 }  // namespace kvern::kv
