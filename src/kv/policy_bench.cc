@@ -32,8 +32,11 @@ struct Fixture {
   explicit Fixture(const PolicyRow& row) : policy(row.make()), keys(kNumCandidates) {
     for (size_t i = 0; i < kNumSamples; ++i) samples.push_back(RandomText(random));
     for (uint32_t item = 0; item < kNumCandidates; ++item) AddNew(item);
-    // One round of the cache, so that no queue and no age is as at the start.
-    for (uint32_t i = 0; i < kNumCandidates; ++i) EvictAndAdd();
+    // One turnover with as many uses, so that no queue, heap or age is as at the start.
+    for (uint32_t i = 0; i < kNumCandidates; ++i) {
+      EvictAndAdd();
+      Use();
+    }
   }
 
   void AddNew(uint32_t item) {
