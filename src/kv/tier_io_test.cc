@@ -64,6 +64,7 @@ class WatchedTier final : public Tier {
 
   void Cancel(TierTicket ticket) override {
     EXPECT_TRUE(under_way_.contains(ticket));
+    ++num_cancelled;
     memory.Cancel(ticket);
   }
 
@@ -87,6 +88,7 @@ class WatchedTier final : public Tier {
   std::vector<TierTicket> loads;     // in the order of their starts
   std::vector<TierCompletion> lies;  // told with the next Poll()
   size_t max_under_way = 0;
+  size_t num_cancelled = 0;
 
  private:
   struct Operation {
@@ -160,6 +162,11 @@ TEST(TierIoTest, StoresAndLoads) {
   io->CheckInvariants();
   EXPECT_EQ(io->stats().bytes_loaded, RecordOf(1).size());
   EXPECT_EQ(io->stats().bytes_stored, RecordOf(1).size());
+}
+
+TEST(TierIoTest, BuffersThatDoNotFitIntoMemoryAreAnError) {
+  MemoryTier tier({});
+  EXPECT_EQ(TierIo::Create(&tier, 2, size_t{1} << 62).error().code, ErrorCode::kOutOfMemory);
 }
 
 TEST(TierIoTest, LoadsMoreThanItHasBuffersFor) {
@@ -286,9 +293,11 @@ TEST(TierIoTest, TheDestructorWaitsForTheTier) {
     while (!io->Loaded(loaded)) io->Poll();
     io->Finish(io->StartLoad(KeyOf(1)));
     for (uint64_t key = 2; key < 20; ++key) io->StartLoad(KeyOf(key));
-    const size_t num_loads = tier->loads.size();
+    const size_t num_loads = tier->loads.size(), num_under_way = io->num_under_way();
+    tier->num_cancelled = 0;
     tier->memory.Stall(/*num_polls=*/10);
     io.reset();
+    EXPECT_EQ(tier->num_cancelled, num_under_way);
     EXPECT_EQ(tier->memory.num_under_way(), 0u);
     EXPECT_EQ(tier->loads.size(), num_loads);  // the queue was dropped
   }

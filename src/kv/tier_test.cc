@@ -428,6 +428,26 @@ TEST(MemoryTierTest, CompletesNothingWhileStalled) {
   EXPECT_EQ(driver.Poll().size(), 1u);
 }
 
+TEST(MemoryTierTest, EndsSomeOfWhatIsCancelledEarly) {
+  MemoryTier tier({.min_latency_polls = 50, .max_latency_polls = 50, .reorder = true});
+  Driver driver(&tier);
+  for (uint64_t key = 0; key < 40; ++key) driver.Store(key, RecordOf(key, 10));
+  driver.Drain();
+  std::vector<TierTicket> loads;
+  for (uint64_t key = 0; key < 40; ++key) loads.push_back(driver.Load(key, 10));
+  for (const TierTicket load : loads) driver.Cancel(load);
+  size_t num_ended = 0;
+  for (int i = 0; i < 49; ++i) {
+    for (const auto& [ticket, ended] : driver.Poll()) {
+      EXPECT_FALSE(ended.bytes.ok());
+      ++num_ended;
+    }
+  }
+  EXPECT_GT(num_ended, 0u);
+  EXPECT_LT(num_ended, 40u);
+  for (const auto& [ticket, ended] : driver.Poll()) EXPECT_TRUE(ended.bytes.ok());
+}
+
 TEST(MemoryTierTest, FaultsOfLoads) {
   MemoryTier tier({.seed = 3});
   Driver driver(&tier);
