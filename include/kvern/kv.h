@@ -51,13 +51,13 @@ enum class NamespaceId : uint32_t {};
 enum class SequenceId : uint64_t {};
 enum class WaiterId : uint64_t {};
 
-using Digest = std::array<std::byte, 32>;
-
 // Who may share cached text with whom: texts are shared exactly where all three are equal.
 struct NamespaceSpec {
-  Digest fingerprint{};  // of everything that K/V depends on beside tokens (rule K12)
-  std::string adapter;   // empty: none
-  std::string tenant;    // a secret salt, or a name; empty: everybody
+  // Everything that K/V depends on beside tokens (rule K12). The library adds its groups.
+  uint32_t numerics_version = 0;
+  std::vector<FingerprintField> fingerprint;
+  std::string adapter;  // empty: none
+  std::string tenant;   // a secret salt, or a name; empty: everybody
 };
 
 // How much a text is worth keeping. Soft: it orders eviction and never refuses memory.
@@ -72,7 +72,7 @@ struct KvCacheOptions {
   size_t span_bytes_per_tenant = 0;  // that spans may protect
   Tier* tier = nullptr;              // must outlive the cache
   size_t tier_io_blocks = 64;        // loads and stores under way at once
-  std::vector<std::byte> mac_key;    // records carry and must prove a MAC if set (rule K12)
+  std::optional<MacKey> mac_key;     // records carry and must prove a MAC if set (rule K12)
   // Cost of computing `num_tokens` from `position` on, in any unit: for the policy `cost`. None:
   // num_tokens × (1024 + position + num_tokens / 2), a transformer's shape.
   std::function<double(size_t position, size_t num_tokens)> recompute_cost;
@@ -235,8 +235,8 @@ class KvCache {
   // The time of all that follows, until the next call. REQUIRES: not less than before.
   void SetTime(int64_t now_us);
 
-  // The same spec always gives the same id.
-  NamespaceId OpenNamespace(const NamespaceSpec& spec);
+  // The same spec always gives the same id. Errors: kInvalidArgument, naming the fingerprint field.
+  Result<NamespaceId> OpenNamespace(const NamespaceSpec& spec);
 
   // Finds the longest usable prefix: O(tokens), without a side effect but pinning and use counts.
   Lease Lookup(const Prompt& prompt);

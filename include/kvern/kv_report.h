@@ -92,6 +92,27 @@ enum class EvictionCause { kPolicy, kWindow, kExpired, kDropped, kUnreachable };
 inline constexpr size_t kNumEvictionCauses = 5;
 std::string_view ToString(EvictionCause cause);
 
+// Why a record is refused. In the order of the checks.
+enum class RecordRefusal {
+  kTruncated,         // it ends before its length
+  kBadMagic,          // it is no record
+  kOtherVersion,      // of the format
+  kTrailingBytes,     // it goes on after its length
+  kDamaged,           // the checksum is wrong
+  kNotAuthentic,      // a key is given, and the MAC is missing or wrong
+  kMalformed,         // whole, but not as the format says: the writer is at fault
+  kOtherNumerics,     // numerics version
+  kOtherFingerprint,  // RecordError names the field
+  kOtherNamespace,
+  kOtherLayout,  // group, kind, window, block_tokens or block_bytes
+  kOtherPosition,
+  kOtherParent,
+  kOtherTokens,
+};
+inline constexpr size_t kNumRecordRefusals = size_t(RecordRefusal::kOtherTokens) + 1;
+
+std::string_view ToString(RecordRefusal refusal);  // "other_numerics", as in metrics
+
 struct KvStats {
   StateCounts bytes;  // sums to budget_bytes, at every moment
   StateCounts peak_bytes;
@@ -108,7 +129,8 @@ struct KvStats {
   uint64_t one_answer_violations = 0;
   uint64_t loads_started = 0;
   uint64_t blocks_loaded = 0;
-  uint64_t blocks_failed = 0;  // loads that failed or were refused
+  uint64_t blocks_failed = 0;  // loads that failed, refused records included
+  std::array<uint64_t, kNumRecordRefusals> records_refused{};
   uint64_t take_overs = 0;
   Histogram lifetime_us;           // of a block, from publication to eviction
   Histogram idle_before_evict_us;  // from its last use to eviction

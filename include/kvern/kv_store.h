@@ -9,11 +9,14 @@
 // them).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <variant>
 
 #include "kvern/paged_view.h"
 #include "kvern/result.h"
@@ -41,6 +44,21 @@ struct GroupSpec {
 };
 
 inline constexpr size_t kBlockAlignment = 64;  // bytes: one cache line, one widest vector
+
+using Digest = std::array<std::byte, 32>;
+
+// A secret that writers and readers of a shared tier have in common.
+struct MacKey {
+  std::array<std::byte, 32> bytes{};
+};
+
+// Floats compare by their bits.
+using FieldValue = std::variant<uint64_t, double, std::string, Digest>;
+
+struct FingerprintField {
+  std::string name;  // 1 to 64 of a-z 0-9 _ and .
+  FieldValue value;  // a text: at most 4,096 bytes
+};
 
 // A run of memory of one store, at a fixed address until it is freed.
 using Region = std::span<std::byte>;

@@ -10,14 +10,20 @@
 // executor writes the new rows through View(); Commit() when the step has succeeded, Truncate() to
 // take rows back.
 //
+// The first blocks may be borrowed: published, and kept alive by whoever lent them (a pinned path
+// of the prefix tree), so that sharing a long history costs one reference and not one a block. A
+// window group lets go of blocks that no query can see any more (Slide); they read as one zero
+// block.
+//
 // One writer thread for all tables of a pool. Move-only; destruction releases the blocks. The pool
 // must outlive the table.
 //
 // Invariants, checked by CheckInvariants():
 //   1. committed ≤ length, and the table has exactly ⌈length / block_tokens⌉ blocks.
-//   2. It holds one reference to each.
+//   2. It holds one reference to each but the borrowed ones and those it slid past.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -30,10 +36,33 @@ namespace kvern::kv {
 
 class BlockTable {
  public:
-  BlockTable(BlockPool* pool, GroupId group) : pool_(pool), group_(group) {}
+  // `zero` is what blocks that a window slid past read as: needed by window groups alone.
+  BlockTable(BlockPool* pool, GroupId group, OwnerId owner = {}, std::byte* zero = nullptr)
+      : pool_(pool), group_(group), owner_(owner), zero_(zero) {}
   BlockTable(BlockTable&& other) noexcept;
   BlockTable& operator=(BlockTable&& other) noexcept;
   ~BlockTable() { Release(); }
+
+  // Becomes a sequence of `blocks.size()` whole, committed blocks. Those below `first_held` are
+  // invisible. The others are borrowed, or held: then a reference to each passes to the table.
+  // REQUIRES: the table is empty; a window group borrows nothing.
+  void Adopt(std::span<const BlockId> blocks, size_t first_held, bool borrowed);
+
+  // Adds the first `num_rows` of `source` as a copy of its own, committed. Takes a promise.
+  // REQUIRES: no partly filled block is last.
+  void AdoptRows(BlockId source, size_t num_rows);
+
+  // The table's block `index` was published and its reference passes to the lender, who may have
+  // another block of the same bytes: `lent`. Blocks are lent in order. REQUIRES: index is the
+  // number of borrowed blocks.
+  void Borrow(size_t index, BlockId lent);
+
+  // Reads block `index` from another of the same bytes; a reference to it passes to the table, and
+  // that to the old one ends. REQUIRES: the block is held.
+  void Replace(size_t index, BlockId block);
+
+  // Lets go of blocks wholly before `position`, once.
+  void Slide(size_t position);
 
   // Promises every block that Extend(num_tokens) will take, the copy of a shared or published last
   // block included. Replaces an earlier promise; the next change of the table uses or drops it.
@@ -48,10 +77,15 @@ class BlockTable {
   void Commit(size_t length);
 
   // Forgets positions from `length` on (a rejected draft, an edited text); committed() follows.
-  // REQUIRES: length ≤ this->length().
+  // A borrowed block that `length` cuts becomes held. REQUIRES: length ≤ this->length(), and what
+  // the window slid past is not needed: CanTruncate().
   void Truncate(size_t length);
 
-  // Another sequence with the same history, sharing all blocks. O(blocks), no block is copied.
+  // Whether every row that a query at `length` sees is still there.
+  bool CanTruncate(size_t length) const;
+
+  // Another sequence with the same history, sharing all blocks; the lender must take another
+  // reference for what is borrowed. O(blocks), no block is copied.
   [[nodiscard]] BlockTable Fork();
 
   // Truncate(0).
@@ -59,6 +93,11 @@ class BlockTable {
 
   size_t length() const { return length_; }
   size_t committed() const { return committed_; }
+  size_t num_borrowed() const { return num_borrowed_; }
+  size_t first_held() const { return first_held_; }
+  size_t num_promised() const { return num_promised_; }
+  // Blocks that Extend(num_tokens) takes: new ones and the copy.
+  size_t BlocksNeeded(size_t num_tokens) const;
   std::span<const BlockId> blocks() const { return blocks_; }
 
   // Pointers are valid until the table changes.
@@ -73,17 +112,22 @@ class BlockTable {
  private:
   size_t BlocksFor(size_t num_tokens) const;
   bool MustCopyLastBlock() const;
-  // New blocks and the copy that `num_tokens` more would take.
-  size_t BlocksNeeded(size_t num_tokens) const;
+  void PushBlock(BlockId block, std::byte* address);
   void CopyLastBlock();
+  // Whether this table holds the reference to its block `index`.
+  bool IsHeld(size_t index) const { return index >= std::max(num_borrowed_, first_held_); }
   void DropPromise();
 
   BlockPool* pool_;
   GroupId group_;
+  OwnerId owner_;
+  std::byte* zero_;
   std::vector<BlockId> blocks_;
   std::vector<std::byte*> addresses_;  // of blocks_, as kernels want them
   size_t length_ = 0;
   size_t committed_ = 0;
+  size_t num_borrowed_ = 0;  // blocks at the start
+  size_t first_held_ = 0;    // blocks before it were slid past
   size_t num_promised_ = 0;  // blocks
   size_t num_rows_copied_ = 0;
 };

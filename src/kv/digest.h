@@ -4,22 +4,16 @@
 // MAC) also proves that its maker knew the key. Thread-safe.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <initializer_list>
 #include <span>
 #include <string>
 
+#include "kvern/kv_store.h"
+
 namespace kvern::kv {
 
-using Digest = std::array<std::byte, 32>;
-
 std::string ToHex(std::span<const std::byte> bytes);  // two digits a byte, in their order
-
-// A secret that writers and readers of a shared tier have in common.
-struct MacKey {
-  std::array<std::byte, 32> bytes{};
-};
 
 // Of the parts one after the other. Keyed if `key` is not null.
 Digest Blake2b256(std::initializer_list<std::span<const std::byte>> parts,

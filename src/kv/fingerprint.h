@@ -25,14 +25,6 @@
 
 namespace kvern::kv {
 
-// Floats compare by their bits.
-using FieldValue = std::variant<uint64_t, double, std::string, Digest>;
-
-struct FingerprintField {
-  std::string name;  // 1 to 64 of a-z 0-9 _ and .
-  FieldValue value;  // a text: at most 4,096 bytes
-};
-
 // The field that every fingerprint has: the version of the numerics (N12).
 inline constexpr std::string_view kNumericsField = "numerics_version";
 

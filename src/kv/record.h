@@ -24,6 +24,7 @@
 #include "kv/digest.h"
 #include "kv/fingerprint.h"
 #include "kvern/ids.h"
+#include "kvern/kv_report.h"
 #include "kvern/kv_store.h"
 
 namespace kvern::kv {
@@ -89,27 +90,6 @@ std::vector<std::byte> EncodeRecordHeader(const RecordIdentity& identity,
 std::vector<std::byte> EncodeRecord(const RecordIdentity& identity,
                                     std::span<const std::byte> payload,
                                     const MacKey* mac_key = nullptr);
-
-// Why a record is refused. In the order of the checks.
-enum class RecordRefusal {
-  kTruncated,         // it ends before its length
-  kBadMagic,          // it is no record
-  kOtherVersion,      // of the format
-  kTrailingBytes,     // it goes on after its length
-  kDamaged,           // the checksum is wrong
-  kNotAuthentic,      // a key is given, and the MAC is missing or wrong
-  kMalformed,         // whole, but not as the format says: the writer is at fault
-  kOtherNumerics,     // numerics version
-  kOtherFingerprint,  // RecordError names the field
-  kOtherNamespace,
-  kOtherLayout,  // group, kind, window, block_tokens or block_bytes
-  kOtherPosition,
-  kOtherParent,
-  kOtherTokens,
-};
-inline constexpr size_t kNumRecordRefusals = size_t(RecordRefusal::kOtherTokens) + 1;
-
-std::string_view ToString(RecordRefusal refusal);  // "other_numerics", as in metrics
 
 struct RecordError {
   RecordRefusal refusal;

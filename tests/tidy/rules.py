@@ -33,6 +33,8 @@ PUBLIC = {
     'kvern/ids.h': 'base',
     'kvern/paged_view.h': 'base',
     'kvern/kv_store.h': 'kv',
+    'kvern/kv_tier.h': 'kv',
+    'kvern/kv_report.h': 'kv',
     'kvern/kv.h': 'kv',
     'kvern/kvern_kv.h': 'kv',
 }
