@@ -39,7 +39,11 @@ Action DeclareExplain(CLI::App& app);
 Action DeclareInspect(CLI::App& app);
 Action DeclareRun(CLI::App& app);
 Action DeclareScore(CLI::App& app);
+Action DeclareSim(CLI::App& app);
 Action DeclareTokenize(CLI::App& app);
 Action DeclareVersion(CLI::App& app);
+
+// The subcommands of sim, one cmd_sim_<name>.cc each.
+Action DeclareSimFragmentation(CLI::App& app);
 
 }  // namespace kvern::cli

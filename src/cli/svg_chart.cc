@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string_view>
 
 namespace kvern::cli {
@@ -11,6 +12,7 @@ namespace {
 
 constexpr double kWidth = 760, kHeight = 420;
 constexpr double kLeft = 80, kRight = 24, kTop = 48, kBottom = 64;
+constexpr double kBarHeight = 28, kBarDistance = 56, kPartNameWidth = 160;
 constexpr size_t kUsualTicks = 5;
 
 struct LineStyle {
@@ -23,6 +25,9 @@ constexpr LineStyle kStyles[] = {
     {"#0072b2", "none"}, {"#d55e00", "8 4"},      {"#009e73", "2 4"},
     {"#cc79a7", "none"}, {"#56b4e9", "12 4 2 4"}, {"#e69f00", "8 4"},
 };
+
+// From the same palette; the last of four parts is what is left over.
+constexpr std::string_view kPartColors[] = {"#0072b2", "#e69f00", "#d55e00", "#dddddd"};
 
 std::string Escape(std::string_view text) {
   std::string escaped;
@@ -87,6 +92,24 @@ std::string DrawText(double x, double y, std::string_view attributes, std::strin
                      Escape(text));
 }
 
+std::string OpenDocument(double height) {
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:g} {1:g}\" width=\"{0:g}\" "
+      "height=\"{1:g}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222222\">\n"
+      "<rect width=\"{0:g}\" height=\"{1:g}\" fill=\"#ffffff\"/>\n",
+      kWidth, height);
+}
+
+std::string DrawTitle(const std::string& title) {
+  return DrawText(kLeft, 26, "font-size=\"16\" font-weight=\"bold\"", title);
+}
+
+std::string DrawRect(double x, double y, double width, double height, std::string_view color) {
+  return fmt::format(
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", x, y,
+      width, height, color);
+}
+
 std::string DrawAxes(const LineChart& chart, const Plot& plot) {
   std::string svg;
   for (const double tick : plot.y.ticks) {
@@ -106,8 +129,7 @@ std::string DrawAxes(const LineChart& chart, const Plot& plot) {
   svg += DrawText(20, middle,
                   fmt::format("text-anchor=\"middle\" transform=\"rotate(-90 20 {:.1f})\"", middle),
                   chart.y_label);
-  svg += DrawText(kLeft, 26, "font-size=\"16\" font-weight=\"bold\"", chart.title);
-  return svg;
+  return svg + DrawTitle(chart.title);
 }
 
 std::string DrawLine(const ChartLine& line, const LineStyle& style, const Plot& plot) {
@@ -131,6 +153,29 @@ std::string DrawLegendEntry(const ChartLine& line, const LineStyle& style, size_
          DrawText(kLeft + 52, y + 4, "", line.name);
 }
 
+std::string DrawPartNames(const std::vector<std::string>& parts) {
+  std::string svg;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const double x = kLeft + kPartNameWidth * static_cast<double>(i);
+    svg += DrawRect(x, kTop - 6, 12, 12, kPartColors[i % std::size(kPartColors)]);
+    svg += DrawText(x + 18, kTop + 4, "", parts[i]);
+  }
+  return svg;
+}
+
+std::string DrawBar(const ChartBar& bar, const Axis& axis, double y) {
+  std::string svg = DrawText(kLeft - 8, y + kBarHeight / 2 + 4, "text-anchor=\"end\"", bar.name) +
+                    DrawText(kLeft, y - 6, "", bar.note);
+  double sum = 0;
+  for (size_t i = 0; i < bar.parts.size(); ++i) {
+    const double begin = axis.Pixel(sum);
+    sum += bar.parts[i];
+    svg += DrawRect(begin, y, axis.Pixel(sum) - begin, kBarHeight,
+                    kPartColors[i % std::size(kPartColors)]);
+  }
+  return svg;
+}
+
 }  // namespace
 
 std::vector<double> AxisTicks(double low, double high) {
@@ -150,16 +195,34 @@ std::vector<double> AxisTicks(double low, double high) {
 
 std::string RenderSvg(const LineChart& chart) {
   const Plot plot = MakePlot(chart);
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:g} {1:g}\" width=\"{0:g}\" "
-      "height=\"{1:g}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222222\">\n"
-      "<rect width=\"{0:g}\" height=\"{1:g}\" fill=\"#ffffff\"/>\n",
-      kWidth, kHeight);
+  std::string svg = OpenDocument(kHeight);
   svg += DrawAxes(chart, plot);
   for (size_t i = 0; i < chart.lines.size(); ++i) {
     const LineStyle& style = kStyles[i % std::size(kStyles)];
     svg += DrawLine(chart.lines[i], style, plot);
     svg += DrawLegendEntry(chart.lines[i], style, i);
+  }
+  return svg + "</svg>\n";
+}
+
+std::string RenderBarsSvg(const BarChart& chart) {
+  double high = 0;
+  for (const ChartBar& bar : chart.bars) {
+    high = std::max(high, std::accumulate(bar.parts.begin(), bar.parts.end(), 0.0));
+  }
+  const Axis axis{AxisTicks(0, high), kLeft, kWidth - kRight};
+  const double bottom = kTop + 16 + kBarDistance * static_cast<double>(chart.bars.size()) + 12;
+  std::string svg = OpenDocument(bottom + kBottom) + DrawTitle(chart.title);
+  svg += DrawPartNames(chart.parts);
+  for (const double tick : axis.ticks) {
+    svg += DrawText(axis.Pixel(tick), bottom + 20, "text-anchor=\"middle\"",
+                    fmt::format("{:g}", tick));
+  }
+  svg += DrawText((kLeft + kWidth - kRight) / 2, bottom + kBottom - 20, "text-anchor=\"middle\"",
+                  chart.x_label);
+  for (size_t i = 0; i < chart.bars.size(); ++i) {
+    const double y = kTop + 16 + kBarDistance * static_cast<double>(i) + kBarDistance - kBarHeight;
+    svg += DrawBar(chart.bars[i], axis, y);
   }
   return svg + "</svg>\n";
 }

@@ -1,7 +1,7 @@
-// A line chart as an SVG document: what the demo and the benchmarks draw.
+// Charts as SVG documents: lines, which the demo and the benchmarks draw, and stacked bars.
 //
-// Readable in light and dark viewers (it paints its own background), by colour-blind people (line
-// styles differ too), and without fonts of its own. Pure function of its input.
+// Readable in light and dark viewers (they paint their own background), by colour-blind people
+// (line styles differ too), and without fonts of their own. Pure functions of their input.
 #pragma once
 
 #include <string>
@@ -28,6 +28,23 @@ struct LineChart {
 
 // The y axis starts at 0. Points that are not finite are left out.
 std::string RenderSvg(const LineChart& chart);
+
+struct ChartBar {
+  std::string name;
+  std::string note;           // stands above the bar
+  std::vector<double> parts;  // as many as the chart has, none negative
+};
+
+// Horizontal bars, each of the same parts.
+struct BarChart {
+  std::string title;
+  std::string x_label;  // with its unit
+  std::vector<std::string> parts;
+  std::vector<ChartBar> bars;
+};
+
+// The x axis starts at 0.
+std::string RenderBarsSvg(const BarChart& chart);
 
 // Round positions for an axis from `low` to `high`: about five, steps of 1, 2 or 5 · 10ⁿ, the last
 // at or above `high`. Exposed for tests.

@@ -43,5 +43,19 @@ TEST(RenderSvg, LeavesOutWhatCannotBeDrawn) {
   EXPECT_THAT(svg, HasSubstr("points=\"\""));
 }
 
+TEST(RenderBarsSvg, StacksThePartsOfABar) {
+  const std::string svg =
+      RenderBarsSvg({.title = "Memory",
+                     .x_label = "GiB",
+                     .parts = {"used", "free & idle"},
+                     .bars = {{"paged", "a note", {6, 4}}, {"static", "", {1, 2}}}});
+  EXPECT_THAT(svg, HasSubstr(">free &amp; idle</text>"));
+  EXPECT_THAT(svg, HasSubstr(">a note</text>"));
+  // 656 wide from x = 80, and 10 is the end.
+  EXPECT_THAT(svg, HasSubstr("<rect x=\"80.0\" y=\"92.0\" width=\"393.6\" height=\"28.0\""));
+  EXPECT_THAT(svg, HasSubstr("<rect x=\"473.6\" y=\"92.0\" width=\"262.4\" height=\"28.0\""));
+  EXPECT_THAT(svg, HasSubstr("<rect x=\"145.6\" y=\"148.0\" width=\"131.2\" height=\"28.0\""));
+}
+
 }  // namespace
 }  // namespace kvern::cli

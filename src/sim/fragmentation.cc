@@ -76,6 +76,7 @@ class Replay {
       : trace_(trace), strategy_(strategy), options_(options), memory_(memory) {}
 
   FragmentationResult Run() {
+    bool had_queue = true;
     while (true) {
       num_refused_ = 0;
       is_refused_by_holes_ = false;
@@ -86,7 +87,10 @@ class Replay {
         if (next_ == trace_.size()) break;
         WaitForNext();
       } else {
-        Sample();
+        // The end, when nobody is left to come, says nothing about who fits.
+        const bool has_queue = !preempted_.empty() || next_ < trace_.size();
+        if (has_queue || had_queue) Sample();
+        had_queue = has_queue;
         ++step_;
       }
     }
@@ -162,6 +166,7 @@ class Replay {
     const uint64_t arrival = trace_[next_].arrival_ms / *options_.step_ms;
     sums_.free +=
         static_cast<double>(memory_.budget_bytes()) * static_cast<double>(arrival - step_);
+    num_sampled_ += arrival - step_;
     step_ = arrival;
   }
 
@@ -190,6 +195,7 @@ class Replay {
   }
 
   void Sample() {
+    ++num_sampled_;
     const size_t free_bytes = memory_.free_bytes();
     const size_t used_bytes = num_tokens_ * options_.token_bytes;
     const size_t internal_bytes = memory_.budget_bytes() - free_bytes - used_bytes;
@@ -207,8 +213,13 @@ class Replay {
   }
 
   FragmentationResult Summarize() {
-    const double num_steps = static_cast<double>(std::max<uint64_t>(step_, 1));
     result_.num_steps = step_;
+    result_.bytes_copied = memory_.bytes_copied();
+    if (num_sampled_ == 0) {  // nobody could be admitted
+      result_.mean_bytes.free = static_cast<double>(memory_.budget_bytes());
+      return result_;
+    }
+    const double num_steps = static_cast<double>(num_sampled_);
     result_.mean_bytes = {.used = sums_.used / num_steps,
                           .internal = sums_.internal / num_steps,
                           .external = sums_.external / num_steps,
@@ -218,7 +229,6 @@ class Replay {
       result_.mean_fragmentation =
           sum_of_fragmentation_ / static_cast<double>(num_steps_with_free_);
     }
-    result_.bytes_copied = memory_.bytes_copied();
     return result_;
   }
 
@@ -235,6 +245,7 @@ class Replay {
   size_t num_refused_ = 0;            // to grow, in this step
   bool is_refused_by_holes_ = false;  // somebody, in this step
 
+  uint64_t num_sampled_ = 0;  // steps, in the sums below
   BudgetShares sums_;
   double sum_of_held_ = 0;
   double sum_of_fragmentation_ = 0;

@@ -20,6 +20,7 @@
 //   internal  allocated, without a row yet: the ends of regions or blocks
 //   external  free, yet somebody was refused who wanted no more than that: holes
 //   free      the rest: idle, or too little for who wants it
+// Means are over the steps up to the last admission.
 //
 // One thread; a pure function of its arguments.
 #pragma once
@@ -59,11 +60,11 @@ struct BudgetShares {
 
 struct FragmentationResult {
   uint64_t num_steps = 0;
-  BudgetShares mean_bytes;         // over all steps; they sum to the budget
+  BudgetShares mean_bytes;         // they sum to the budget
   size_t peak_internal_bytes = 0;  // at the end of a step
   size_t peak_external_bytes = 0;  // most bytes free when a smaller request was refused
-  // 1 − (what one sequence could have) / (what is free), mean over the steps that hold somebody and
-  // have free memory: 0 where all that is free can serve anyone.
+  // 1 − (what one sequence could have) / (what is free), where somebody is held and memory is free:
+  // 0 where all that is free can serve anyone.
   double mean_fragmentation = 0;
 
   double mean_held = 0;  // sequences at once

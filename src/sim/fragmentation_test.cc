@@ -104,6 +104,22 @@ TEST(Fragmentation, LeavesOutWhatIsLongerThanTheContext) {
   }
 }
 
+TEST(Fragmentation, MeansLeaveOutTheEnd) {
+  const LengthTrace trace = Requests({{16, 3}, {16, 3}, {16, 1000}});
+  FragmentationOptions options = Options(65, trace);
+  options.budget_bytes = 2 * options.max_tokens * kTokenBytes;
+  const FragmentationResult result = Replay(trace, "paged", options);
+  EXPECT_EQ(result.num_steps, 1001u);
+  EXPECT_EQ(result.mean_held, 3);  // one step
+
+  options.max_tokens = 10;
+  const FragmentationResult none = Replay(trace, "paged", options);
+  EXPECT_EQ(none.num_too_long, 3u);
+  EXPECT_EQ(none.num_steps, 0u);
+  EXPECT_EQ(none.mean_bytes.free, none.mean_bytes.Sum());
+  EXPECT_EQ(none.mean_bytes.free, 127.0 * kBlockBytes);
+}
+
 TEST(Fragmentation, RequestsArriveInTimeWhenStepsHaveALength) {
   LengthTrace trace = Requests({{16, 2}, {16, 2}});
   trace[1].arrival_ms = 1'000'000'000'000;

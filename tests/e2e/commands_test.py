@@ -12,7 +12,7 @@ USAGE, FAILURE = 2, 1
 class CommandLine(harness.CommandTest):
     def test_help_lists_every_command(self):
         out = self.output_of("--help")
-        for command in ("run", "score", "tokenize", "demo", "bench", "explain",
+        for command in ("run", "score", "tokenize", "demo", "bench", "sim", "explain",
                         "inspect", "version"):
             self.assertIn(f"\n  {command} ", out)
             self.assertIn("--help", self.output_of(command, "--help"))
