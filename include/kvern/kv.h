@@ -86,7 +86,7 @@ struct Prompt {
   // of a stored token without storing it again asks for one token less than the prompt.
   size_t max_hit = SIZE_MAX;
   Retention retention = Retention::kNormal;
-  std::optional<int64_t> ttl_us;  // keep no longer than this after the last use
+  std::optional<int64_t> ttl_us = {};  // keep no longer than this after the last use
 };
 
 struct AdmitOptions {

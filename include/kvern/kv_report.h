@@ -35,11 +35,13 @@ struct Miss {
   MissReason reason = MissReason::kNeverSeen;
   size_t position = 0;  // of the first token
   size_t num_tokens = 0;
-  std::optional<TokenId> wanted;   // kOtherToken: the prompt's token at `position` …
-  std::optional<TokenId> cached;   // … and the one that a cached text has there
-  std::optional<int64_t> when_us;  // kEvicted
-  std::optional<GroupId> group;    // kGroupNotHeld
-  std::string cause;               // kEvicted: by what; kTierFailed: why
+  // kOtherToken: where the texts part (`position`, or later if less than a block cannot be reused),
+  std::optional<size_t> differs_at = {};
+  std::optional<TokenId> wanted = {};   // … the prompt's token there …
+  std::optional<TokenId> cached = {};   // … and the one that a cached text has there
+  std::optional<int64_t> when_us = {};  // kEvicted
+  std::optional<GroupId> group = {};    // kGroupNotHeld
+  std::string cause = {};               // kEvicted: by what; kTierFailed: why
 };
 
 // Where a prompt's tokens came from. Sums exactly to the prompt.

@@ -78,6 +78,12 @@ class BlockStore {
   virtual void Zero(std::byte* to, size_t bytes) = 0;
   virtual void Copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
 
+  // Host bytes out of and into blocks, and whether two blocks are the same; the defaults are for
+  // memory that the host can address.
+  virtual void Read(std::span<std::byte> to, const std::byte* from) const;
+  virtual void Write(std::byte* to, std::span<const std::byte> from);
+  virtual bool Equal(const std::byte* a, const std::byte* b, size_t bytes) const;
+
   // Copies the rows of the first `num_tokens` of one block of `group` into another that is zeroed.
   virtual void CopyRows(GroupId group, std::byte* to, const std::byte* from,
                         uint32_t num_tokens) = 0;

@@ -5,7 +5,8 @@
 // delay, reorder, mix up or damage what it holds without anybody getting a wrong answer. What it
 // must not do is touch a buffer before StartLoad() or after the completion of that ticket.
 //
-// One thread (the cache's writer) calls all methods; a tier may use threads of its own behind them.
+// One thread at a time calls all methods, but Contains() may be called by several while no other
+// is. A tier may use threads of its own behind them.
 #pragma once
 
 #include <array>

@@ -11,6 +11,10 @@ void Hasher128::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(sta
 
 std::string Hash128::ToHex() const { return fmt::format("{:016x}{:016x}", high, low); }
 
+uint64_t Hash64(std::span<const std::byte> bytes, uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
+
 Hasher128::Hasher128() : state_(XXH3_createState()) {
   CHECK(state_ != nullptr && XXH3_128bits_reset(state_.get()) == XXH_OK);
 }

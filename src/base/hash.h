@@ -1,4 +1,4 @@
-// Hash128: XXH3-128 of a run of bytes, in pieces or at once. Detects change and damage, not
+// Hash128, Hash64: XXH3 of a run of bytes, in pieces or at once. Detects change and damage, not
 // forgery.
 //
 // The digest is the same on every machine. A Hasher128 belongs to one thread.
@@ -22,6 +22,9 @@ struct Hash128 {
 
   std::string ToHex() const;  // 32 digits
 };
+
+// XXH3-64 of a run of bytes, chained on what came before by `seed`.
+uint64_t Hash64(std::span<const std::byte> bytes, uint64_t seed);
 
 class Hasher128 {
  public:

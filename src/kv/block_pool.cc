@@ -171,6 +171,7 @@ void BlockPool::Release(std::span<const BlockId> ids) {
     Count(id, Held::kActive, -1);
     if (block.is_published) {
       Count(id, Held::kCached, +1);
+      if (on_cached_) on_cached_(id);
     } else {
       PushFree(id);
     }

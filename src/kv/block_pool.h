@@ -39,10 +39,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -128,6 +130,9 @@ class BlockPool {
   // block came from FindSpareSlab(), and nothing else has changed since but by Move().
   BlockId Move(BlockId id);
 
+  // Called when a published block loses its last reference. None by default.
+  void set_on_cached(std::function<void(BlockId)> on_cached) { on_cached_ = std::move(on_cached); }
+
   std::byte* Address(BlockId block) const;
   uint32_t num_references(BlockId block) const { return blocks_[Index(block)].num_references; }
   bool is_published(BlockId block) const { return blocks_[Index(block)].is_published; }
@@ -145,6 +150,10 @@ class BlockPool {
   const GroupSpec& group(GroupId group) const { return groups_[Index(group)].spec; }
   size_t num_groups() const { return groups_.size(); }
   BlockStore* store() const { return store_; }
+  // Of tables of blocks and slabs.
+  size_t metadata_bytes() const {
+    return blocks_.capacity() * sizeof(Block) + slabs_.capacity() * sizeof(Slab);
+  }
 
   // Aborts with a message if an invariant does not hold. O(blocks); for tests and debug builds.
   void CheckInvariants() const;
@@ -237,6 +246,7 @@ class BlockPool {
   size_t slack_bytes_ = 0;  // ends of assigned slabs
   size_t mapped_bytes_ = 0;
   StateCounts peak_bytes_;
+  std::function<void(BlockId)> on_cached_;
   Snapshot<PoolStats> stats_;
   mutable std::mutex owners_mutex_;  // guards the deque, not what it holds
   std::deque<Owner> owners_;

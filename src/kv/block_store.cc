@@ -38,6 +38,18 @@ std::byte* MapHuge(size_t bytes, size_t page_bytes) {
 
 }  // namespace
 
+void BlockStore::Read(std::span<std::byte> to, const std::byte* from) const {
+  std::memcpy(to.data(), from, to.size());
+}
+
+void BlockStore::Write(std::byte* to, std::span<const std::byte> from) {
+  std::memcpy(to, from.data(), from.size());
+}
+
+bool BlockStore::Equal(const std::byte* a, const std::byte* b, size_t bytes) const {
+  return std::memcmp(a, b, bytes) == 0;
+}
+
 HostBlockStore::~HostBlockStore() { CHECK(bytes_held() == 0); }
 
 Result<Region> HostBlockStore::Allocate(size_t bytes) {

@@ -38,14 +38,16 @@ void BlockTable::Adopt(std::span<const BlockId> blocks, size_t first_held, bool 
   length_ = committed_ = blocks.size() * pool_->group(group_).block_tokens;
 }
 
-void BlockTable::AdoptRows(BlockId source, size_t num_rows) {
+void BlockTable::AdoptRows(std::optional<BlockId> source, size_t num_rows) {
   CHECK(length_ % pool_->group(group_).block_tokens == 0 && num_promised_ > 0);
   const BlockId copy = pool_->Take(group_, owner_);
   --num_promised_;
   PushBlock(copy, pool_->Address(copy));
-  pool_->store()->CopyRows(group_, addresses_.back(), pool_->Address(source),
-                           static_cast<uint32_t>(num_rows));
-  num_rows_copied_ += num_rows;
+  if (source) {
+    pool_->store()->CopyRows(group_, addresses_.back(), pool_->Address(*source),
+                             static_cast<uint32_t>(num_rows));
+    num_rows_copied_ += num_rows;
+  }
   length_ += num_rows;
   committed_ = length_;
 }
@@ -72,10 +74,12 @@ void BlockTable::Slide(size_t position) {
   }
 }
 
-Status BlockTable::Reserve(size_t num_tokens) {
-  DropPromise();
-  const size_t num_blocks = BlocksNeeded(num_tokens);
-  KVERN_RETURN_IF_ERROR(pool_->Reserve(group_, num_blocks));
+Status BlockTable::Promise(size_t num_blocks) {
+  if (num_blocks > num_promised_) {
+    KVERN_RETURN_IF_ERROR(pool_->Reserve(group_, num_blocks - num_promised_));
+  } else if (num_blocks < num_promised_) {
+    pool_->Unreserve(group_, num_promised_ - num_blocks);
+  }
   num_promised_ = num_blocks;
   return {};
 }
@@ -167,9 +171,7 @@ void BlockTable::CopyLastBlock() {
 }
 
 void BlockTable::DropPromise() {
-  if (num_promised_ == 0) return;
-  pool_->Unreserve(group_, num_promised_);
-  num_promised_ = 0;
+  if (num_promised_ > 0) CHECK(Promise(0).ok());
 }
 
 void BlockTable::CheckInvariants() const {

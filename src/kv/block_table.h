@@ -25,6 +25,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,9 +49,9 @@ class BlockTable {
   // REQUIRES: the table is empty; a window group borrows nothing.
   void Adopt(std::span<const BlockId> blocks, size_t first_held, bool borrowed);
 
-  // Adds the first `num_rows` of `source` as a copy of its own, committed. Takes a promise.
-  // REQUIRES: no partly filled block is last.
-  void AdoptRows(BlockId source, size_t num_rows);
+  // Adds the first `num_rows` of `source` as a copy of its own, committed; without a source, rows
+  // that no query will see. Takes a promise. REQUIRES: no partly filled block is last.
+  void AdoptRows(std::optional<BlockId> source, size_t num_rows);
 
   // The table's block `index` was published and its reference passes to the lender, who may have
   // another block of the same bytes: `lent`. Blocks are lent in order. REQUIRES: index is the
@@ -66,8 +67,10 @@ class BlockTable {
 
   // Promises every block that Extend(num_tokens) will take, the copy of a shared or published last
   // block included. Replaces an earlier promise; the next change of the table uses or drops it.
-  // Errors: kOutOfMemory, and nothing has changed but that the earlier promise is gone.
-  Status Reserve(size_t num_tokens);
+  // Errors: kOutOfMemory, and nothing has changed.
+  Status Reserve(size_t num_tokens) { return Promise(BlocksNeeded(num_tokens)); }
+  // The same, by the number of blocks.
+  Status Promise(size_t num_blocks);
 
   // Makes positions [length, length + num_tokens) writable and part of the sequence. Cannot fail
   // within what was reserved. Errors: kOutOfMemory, and length and contents have not changed.

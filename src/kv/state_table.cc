@@ -27,10 +27,12 @@ size_t StateTable::BlocksNeeded(size_t num_tokens) const {
   return std::min<size_t>(num_tokens, std::max(pool_->group(group_).max_rollback, 1u));
 }
 
-Status StateTable::Reserve(size_t num_tokens) {
-  DropPromise();
-  const size_t num_blocks = BlocksNeeded(num_tokens);
-  KVERN_RETURN_IF_ERROR(pool_->Reserve(group_, num_blocks));
+Status StateTable::Promise(size_t num_blocks) {
+  if (num_blocks > num_promised_) {
+    KVERN_RETURN_IF_ERROR(pool_->Reserve(group_, num_blocks - num_promised_));
+  } else if (num_blocks < num_promised_) {
+    pool_->Unreserve(group_, num_promised_ - num_blocks);
+  }
   num_promised_ = num_blocks;
   return {};
 }
@@ -105,9 +107,7 @@ void StateTable::DropBack() {
 }
 
 void StateTable::DropPromise() {
-  if (num_promised_ == 0) return;
-  pool_->Unreserve(group_, num_promised_);
-  num_promised_ = 0;
+  if (num_promised_ > 0) CHECK(Promise(0).ok());
 }
 
 }  // namespace kvern::kv

@@ -30,7 +30,7 @@ class StateTable {
   // Begins at `position` with a state whose reference passes to the table. REQUIRES: empty.
   void Adopt(size_t position, BlockId block);
 
-  Status Reserve(size_t num_tokens);
+  Status Promise(size_t num_blocks);
   size_t BlocksNeeded(size_t num_tokens) const;
   size_t num_promised() const { return num_promised_; }
 
