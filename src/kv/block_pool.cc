@@ -42,6 +42,7 @@ BlockPool::BlockPool(BlockStore* store, size_t budget_bytes, const std::vector<G
     slabs_[i].bytes = std::min(slab_bytes_, budget_bytes_ - i * slab_bytes_);
     slabs_[i].place = unassigned_.insert(unassigned_.end(), i);
   }
+  CountUnassigned();
   WriteStats();
 }
 
@@ -54,8 +55,7 @@ BlockPool::~BlockPool() {
 
 Status BlockPool::Reserve(GroupId group_id, size_t num_blocks) {
   Group& group = groups_[Index(group_id)];
-  const size_t available =
-      group.num_free - group.num_promised + BlocksIn(unassigned_bytes_, group_id);
+  const size_t available = group.num_free - group.num_promised + group.num_unassigned;
   if (num_blocks > available) {
     return Errorf(ErrorCode::kOutOfMemory,
                   "KV memory: {} blocks of {} bytes needed, {} free of {}: use a larger budget or "
@@ -85,8 +85,7 @@ void BlockPool::Unreserve(GroupId group_id, size_t num_blocks) {
 bool BlockPool::CanReserve(const BlockCounts& num_blocks) const {
   if (groups_.size() == 1) {
     const Group& group = groups_[0];
-    return num_blocks[0] <=
-           group.num_free - group.num_promised + BlocksIn(unassigned_bytes_, GroupId{0});
+    return num_blocks[0] <= group.num_free - group.num_promised + group.num_unassigned;
   }
   BlockCounts spare = {};
   for (size_t i = 0; i < groups_.size(); ++i)
@@ -149,34 +148,70 @@ Result<BlockId> BlockPool::Allocate(GroupId group) {
   return Take(group);
 }
 
+// Counts a run of blocks of one slab and owner that change their state together, as those of a text
+// commonly are.
+class BlockPool::Shift {
+ public:
+  Shift(BlockPool* pool, Held from, Held to) : pool_(pool), from_(from), to_(to) {}
+
+  void Add(BlockId id, OwnerId owner) {
+    const size_t index = Index(id);
+    if (index < begin_ || index >= end_ || owner != owner_) {
+      Flush();
+      begin_ = index / pool_->slab_stride_ * pool_->slab_stride_;
+      end_ = begin_ + pool_->slab_stride_;
+      owner_ = owner;
+    }
+    ++count_;
+  }
+
+  void Flush() {
+    if (count_ == 0) return;
+    Slab& slab = pool_->slabs_[begin_ / pool_->slab_stride_];
+    pool_->Count(slab, owner_, from_, -count_);
+    pool_->Count(slab, owner_, to_, count_);
+    count_ = 0;
+  }
+
+ private:
+  BlockPool* const pool_;
+  const Held from_, to_;
+  size_t begin_ = 0, end_ = 0;  // ids of the slab
+  OwnerId owner_{};
+  int count_ = 0;
+};
+
 void BlockPool::Retain(std::span<const BlockId> ids) {
+  Shift shift(this, Held::kCached, Held::kActive);
   bool changed = false;
   for (const BlockId id : ids) {
     Block& block = blocks_[Index(id)];
     CHECK(block.num_references > 0 || block.is_published);
     if (++block.num_references > 1) continue;
-    Count(id, Held::kCached, -1);
-    Count(id, Held::kActive, +1);
+    shift.Add(id, block.owner);
     changed = true;
   }
+  shift.Flush();
   if (changed) WriteStats();
 }
 
 void BlockPool::Release(std::span<const BlockId> ids) {
+  Shift shift(this, Held::kActive, Held::kCached);
   bool changed = false;
   for (const BlockId id : ids) {
     Block& block = blocks_[Index(id)];
     CHECK(block.num_references > 0);
     if (--block.num_references > 0) continue;
-    Count(id, Held::kActive, -1);
     if (block.is_published) {
-      Count(id, Held::kCached, +1);
+      shift.Add(id, block.owner);
       if (on_cached_) on_cached_(id);
     } else {
+      Count(SlabOf(id), block.owner, Held::kActive, -1);
       PushFree(id);
     }
     changed = true;
   }
+  shift.Flush();
   if (changed) WriteStats();
 }
 
@@ -266,12 +301,16 @@ BlockPool::Owner& BlockPool::OwnerOf(OwnerId owner) {
 }
 
 void BlockPool::Count(BlockId id, Held state, int change) {
-  Group& group = GroupOf(id);
-  Owner& owner = OwnerOf(blocks_[Index(id)].owner);
+  Count(SlabOf(id), blocks_[Index(id)].owner, state, change);
+}
+
+void BlockPool::Count(Slab& slab, OwnerId owner_id, Held state, int change) {
+  Group& group = groups_[Index(slab.group)];
+  Owner& owner = OwnerOf(owner_id);
   const auto step = static_cast<size_t>(change);  // wraps: -1 is all ones
   const bool is_active = state == Held::kActive;
   (is_active ? group.num_active : group.num_cached) += step;
-  if (is_active) SlabOf(id).num_active += static_cast<uint32_t>(step);
+  if (is_active) slab.num_active += static_cast<uint32_t>(step);
   auto& bytes = is_active ? owner.active_bytes : owner.cached_bytes;
   auto& peak = is_active ? owner.peak_active_bytes : owner.peak_cached_bytes;
   const size_t now = bytes.load(std::memory_order_relaxed) + step * group.spec.block_bytes;
@@ -307,18 +346,26 @@ Status BlockPool::AssignSlab(GroupId group_id) {
   group.empty.splice(group.empty.begin(), unassigned_, slab.place);
   unassigned_bytes_ -= slab.bytes;
   slack_bytes_ += slab.bytes % group.spec.block_bytes;
+  CountUnassigned();
   return {};
 }
 
+void BlockPool::CountUnassigned() {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    groups_[i].num_unassigned = BlocksIn(unassigned_bytes_, static_cast<GroupId>(i));
+  }
+}
+
 void BlockPool::ReturnSpareSlabs(Group& group) {
-  while (!group.empty.empty()) {
-    const Slab& slab = slabs_[group.empty.front()];
-    if (group.num_free - slab.capacity < group.num_promised) return;
+  for (auto next = group.empty.begin(); next != group.empty.end();) {
+    const Slab& slab = slabs_[*next++];
+    if (group.num_free - slab.capacity < group.num_promised) continue;
     group.num_free -= slab.capacity;
     unassigned_bytes_ += slab.bytes;
     slack_bytes_ -= slab.bytes % group.spec.block_bytes;
     // To the front: mapped memory is used again before new memory is asked for.
     unassigned_.splice(unassigned_.begin(), group.empty, slab.place);
+    CountUnassigned();
   }
 }
 
@@ -387,7 +434,7 @@ PoolStats BlockPool::CountStats() const {
     stats.bytes.cached += blocks.cached * block_bytes;
     stats.bytes.reserved += blocks.reserved * block_bytes;
     stats.bytes.free += blocks.free * block_bytes;
-    blocks.free += BlocksIn(unassigned_bytes_, static_cast<GroupId>(i));
+    blocks.free += group.num_unassigned;
   }
   return stats;
 }

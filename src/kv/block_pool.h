@@ -198,8 +198,9 @@ class BlockPool {
     size_t num_active = 0;
     size_t num_cached = 0;
     size_t num_promised = 0;
-    size_t num_free = 0;  // in its own slabs, promised ones included
-    SlabList full;        // no block free
+    size_t num_free = 0;        // in its own slabs, promised ones included
+    size_t num_unassigned = 0;  // blocks that the slabs without a group would give it
+    SlabList full;              // no block free
     SlabList partial;
     SlabList empty;  // all blocks free; kept only while promises need it
   };
@@ -221,6 +222,7 @@ class BlockPool {
   // Slabs that `num_blocks` need beside the blocks `spare` of each group.
   size_t SlabsFor(const BlockCounts& num_blocks, const BlockCounts& spare) const;
   Status AssignSlab(GroupId group);
+  void CountUnassigned();
   void ReturnSpareSlabs(Group& group);
   SlabList& ListOf(const Slab& slab) { return ListIn(groups_[Index(slab.group)], slab); }
   BlockId PopFree(Slab& slab);
@@ -228,6 +230,8 @@ class BlockPool {
   enum class Held { kActive, kCached };
   // Counts a block into (+1) or out of (-1) a state of its group, slab and owner.
   void Count(BlockId block, Held state, int change);
+  void Count(Slab& slab, OwnerId owner, Held state, int change);
+  class Shift;
   Owner& OwnerOf(OwnerId owner);
   PoolStats CountStats() const;
   void WriteStats();

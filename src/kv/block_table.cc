@@ -13,6 +13,7 @@ BlockTable::BlockTable(BlockTable&& other) noexcept
 BlockTable& BlockTable::operator=(BlockTable&& other) noexcept {
   std::swap(pool_, other.pool_);
   std::swap(group_, other.group_);
+  std::swap(block_tokens_, other.block_tokens_);
   std::swap(owner_, other.owner_);
   std::swap(zero_, other.zero_);
   std::swap(blocks_, other.blocks_);
@@ -35,11 +36,11 @@ void BlockTable::Adopt(std::span<const BlockId> blocks, size_t first_held, bool 
   }
   first_held_ = first_held;
   num_borrowed_ = borrowed ? blocks.size() : 0;
-  length_ = committed_ = blocks.size() * pool_->group(group_).block_tokens;
+  length_ = committed_ = blocks.size() * block_tokens_;
 }
 
 void BlockTable::AdoptRows(std::optional<BlockId> source, size_t num_rows) {
-  CHECK(length_ % pool_->group(group_).block_tokens == 0 && num_promised_ > 0);
+  CHECK(length_ % block_tokens_ == 0 && num_promised_ > 0);
   const BlockId copy = pool_->Take(group_, owner_);
   --num_promised_;
   PushBlock(copy, pool_->Address(copy));
@@ -67,7 +68,7 @@ void BlockTable::Replace(size_t index, BlockId block) {
 }
 
 void BlockTable::Slide(size_t position) {
-  const size_t end = std::min(position / pool_->group(group_).block_tokens, blocks_.size());
+  const size_t end = std::min(position / block_tokens_, blocks_.size());
   for (; first_held_ < end; ++first_held_) {
     pool_->Release(blocks_[first_held_]);
     addresses_[first_held_] = zero_;
@@ -85,10 +86,15 @@ Status BlockTable::Promise(size_t num_blocks) {
 }
 
 Status BlockTable::Extend(size_t num_tokens) {
-  if (BlocksNeeded(num_tokens) > num_promised_) KVERN_RETURN_IF_ERROR(Reserve(num_tokens));
+  const size_t num_needed = BlocksNeeded(num_tokens);
+  if (num_needed == 0 && num_promised_ == 0) {  // a decoded token, mostly
+    length_ += num_tokens;
+    return {};
+  }
+  if (num_needed > num_promised_) KVERN_RETURN_IF_ERROR(Reserve(num_tokens));
   if (num_tokens > 0 && MustCopyLastBlock()) CopyLastBlock();
   length_ += num_tokens;
-  while (blocks_.size() < BlocksFor(length_)) {
+  while (blocks_.size() * block_tokens_ < length_) {
     const BlockId block = pool_->Take(group_, owner_);
     PushBlock(block, pool_->Address(block));
     --num_promised_;
@@ -114,7 +120,7 @@ void BlockTable::Truncate(size_t length) {
     addresses_.pop_back();
   }
   first_held_ = std::min(first_held_, num_blocks);
-  const size_t num_whole = length / pool_->group(group_).block_tokens;
+  const size_t num_whole = length / block_tokens_;
   if (num_borrowed_ <= num_whole) return;
   if (num_blocks > num_whole) pool_->Retain(blocks_.back());
   num_borrowed_ = num_whole;
@@ -140,17 +146,20 @@ BlockTable BlockTable::Fork() {
 }
 
 size_t BlockTable::BlocksFor(size_t num_tokens) const {
-  const size_t block_tokens = pool_->group(group_).block_tokens;
-  return num_tokens / block_tokens + (num_tokens % block_tokens > 0);
+  return num_tokens / block_tokens_ + (num_tokens % block_tokens_ > 0);
 }
 
+// In use by decoding for each token, so without a division.
 bool BlockTable::MustCopyLastBlock() const {
-  return length_ % pool_->group(group_).block_tokens > 0 && !pool_->is_writable(blocks_.back());
+  return length_ < blocks_.size() * block_tokens_ && !pool_->is_writable(blocks_.back());
 }
 
 size_t BlockTable::BlocksNeeded(size_t num_tokens) const {
   if (num_tokens == 0) return 0;
-  return BlocksFor(length_ + num_tokens) - blocks_.size() + MustCopyLastBlock();
+  const size_t end = length_ + num_tokens;
+  const size_t num_new =
+      end <= blocks_.size() * block_tokens_ ? 0 : BlocksFor(end) - blocks_.size();
+  return num_new + MustCopyLastBlock();
 }
 
 void BlockTable::PushBlock(BlockId block, std::byte* address) {
@@ -159,7 +168,7 @@ void BlockTable::PushBlock(BlockId block, std::byte* address) {
 }
 
 void BlockTable::CopyLastBlock() {
-  const size_t num_rows = length_ % pool_->group(group_).block_tokens;
+  const size_t num_rows = length_ % block_tokens_;
   const BlockId copy = pool_->Take(group_, owner_);
   --num_promised_;
   std::byte* const address = pool_->Address(copy);
@@ -177,7 +186,7 @@ void BlockTable::DropPromise() {
 void BlockTable::CheckInvariants() const {
   CHECK(committed_ <= length_);
   CHECK(blocks_.size() == BlocksFor(length_) && addresses_.size() == blocks_.size());
-  CHECK(num_borrowed_ <= length_ / pool_->group(group_).block_tokens);
+  CHECK(num_borrowed_ <= length_ / block_tokens_);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     if (i < first_held_) {
       CHECK(addresses_[i] == zero_);

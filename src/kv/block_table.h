@@ -39,7 +39,11 @@ class BlockTable {
  public:
   // `zero` is what blocks that a window slid past read as: needed by window groups alone.
   BlockTable(BlockPool* pool, GroupId group, OwnerId owner = {}, std::byte* zero = nullptr)
-      : pool_(pool), group_(group), owner_(owner), zero_(zero) {}
+      : pool_(pool),
+        group_(group),
+        block_tokens_(pool->group(group).block_tokens),
+        owner_(owner),
+        zero_(zero) {}
   BlockTable(BlockTable&& other) noexcept;
   BlockTable& operator=(BlockTable&& other) noexcept;
   ~BlockTable() { Release(); }
@@ -123,6 +127,7 @@ class BlockTable {
 
   BlockPool* pool_;
   GroupId group_;
+  size_t block_tokens_;
   OwnerId owner_;
   std::byte* zero_;
   std::vector<BlockId> blocks_;

@@ -393,11 +393,11 @@ Result<Sequence> KvCache::Admit(Lease& lease, const AdmitOptions& options) {
 
 Result<std::unique_ptr<Sequence::Impl>> KvCache::Impl::Begin(Lease::Impl& lease,
                                                              const AdmitOptions& admit) {
-  const size_t length = lease.num_blocks * block_tokens + lease.num_partial;
+  size_t length = lease.num_blocks * block_tokens + lease.num_partial;
   auto sequence = std::make_unique<Sequence::Impl>();
   sequence->cache = this;
   sequence->ns = lease.prompt.ns;
-  const auto owner = static_cast<OwnerId>(lease.prompt.ns);
+  const auto owner = OwnerOf(lease.prompt.ns);
   BlockCounts needed = {};
   for (size_t i = 0; i < num_groups(); ++i) {
     const auto id = static_cast<GroupId>(i);
@@ -410,7 +410,14 @@ Result<std::unique_ptr<Sequence::Impl>> KvCache::Impl::Begin(Lease::Impl& lease,
       needed[i] = (end + block_tokens - 1) / block_tokens - lease.num_blocks;
     }
   }
-  KVERN_RETURN_IF_ERROR(sequence->Promise(needed));
+  Status status = sequence->Promise(needed);
+  if (!status.ok() && lease.num_partial > 0 && num_groups() == 1) {
+    const size_t end = length - lease.num_partial + admit.reserve_tokens;
+    needed[0] = (end + block_tokens - 1) / block_tokens - lease.num_blocks;
+    status = PromiseWithoutPartial(lease, *sequence, needed);
+    length = lease.num_blocks * block_tokens + lease.num_partial;
+  }
+  KVERN_RETURN_IF_ERROR(status);
 
   const WriterLock lock(mutex);
   for (size_t i = 0; i < num_groups(); ++i) {
@@ -450,6 +457,31 @@ Result<std::unique_ptr<Sequence::Impl>> KvCache::Impl::Begin(Lease::Impl& lease,
   Announce(lease, *sequence);
   EndLease(lease);
   return sequence;
+}
+
+// The block to copy from may be the very one that is in the way.
+Status KvCache::Impl::PromiseWithoutPartial(Lease::Impl& lease, Sequence::Impl& sequence,
+                                            BlockCounts needed) {
+  const BlockId source = *lease.partial[0];
+  pool.Release(source);
+  Status status = sequence.Promise(needed);
+  if (!status.ok()) {
+    pool.Retain(source);  // nothing was evicted
+    return status;
+  }
+  const size_t begin = lease.num_blocks * block_tokens;
+  const size_t end = begin + std::exchange(lease.num_partial, 0);
+  lease.partial[0].reset();
+  std::vector<Miss> misses = {{.reason = MissReason::kEvicted,
+                               .position = begin,
+                               .num_tokens = end - begin,
+                               .when_us = prefixes.now_us(),
+                               .cause = "its own prompt"}};
+  for (Miss& miss : lease.misses) {
+    if (TrimMiss(miss, end)) misses.push_back(std::move(miss));
+  }
+  lease.misses = std::move(misses);
+  return {};
 }
 
 void KvCache::Impl::Announce(Lease::Impl& lease, Sequence::Impl& sequence) {

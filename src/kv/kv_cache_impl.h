@@ -35,6 +35,11 @@ namespace kvern::kv {
 
 inline size_t Index(GroupId group) { return static_cast<size_t>(group); }
 
+// Whom blocks of a namespace are charged to. The library's own zero blocks are owner 0's.
+inline OwnerId OwnerOf(NamespaceId ns) {
+  return static_cast<OwnerId>(static_cast<uint32_t>(ns) + 1);
+}
+
 using WriterLock = std::unique_lock<std::shared_mutex>;
 using ReaderLock = std::shared_lock<std::shared_mutex>;
 
@@ -174,6 +179,8 @@ struct KvCache::Impl {
   void DropLoads(Lease::Impl& lease);
   void EndLease(Lease::Impl& lease);
 
+  // Gives up the rows that a lease would copy, where that leaves room for the rest.
+  Status PromiseWithoutPartial(Lease::Impl& lease, Sequence::Impl& sequence, BlockCounts needed);
   Result<std::unique_ptr<Sequence::Impl>> Begin(Lease::Impl& lease, const AdmitOptions& options);
   void Announce(Lease::Impl& lease, Sequence::Impl& sequence);
   PromptSplit SplitOf(const Lease::Impl& lease) const;

@@ -143,7 +143,7 @@ KvStats KvCache::stats() const {
 }
 
 NamespaceUsage KvCache::usage(NamespaceId ns) const {
-  return impl_->pool.usage(static_cast<OwnerId>(ns));
+  return impl_->pool.usage(OwnerOf(ns));
 }
 
 const KvCacheOptions& KvCache::options() const { return impl_->options; }

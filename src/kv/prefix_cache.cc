@@ -126,7 +126,7 @@ Node* PrefixCache::Split(Node* node, size_t num_blocks) {
   if (was_candidate) RemoveCandidate(node);  // what its eviction frees changes
   Node* const upper = tree_.Split(node, num_blocks);
   if (upper->span_until_us != INT64_MIN) spans_.emplace(upper->span_until_us, upper->id);
-  if (is_hybrid()) {
+  if (is_hybrid() && IsFindable(upper)) {
     NotePlaces(upper, 0);
     aux_stale_.insert(upper->id);
   }

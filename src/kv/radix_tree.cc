@@ -124,7 +124,7 @@ void RadixTree::Append(Node* node, const NewBlocks& blocks) {
 Node* RadixTree::Split(Node* node, size_t num_blocks) {
   CHECK(num_blocks > 0 && num_blocks < node->num_blocks());
   Node* const upper = NewNode(node->root, node->parent, node->position);
-  if (!node->is_detached) node->parent->children->erase(node);
+  if (!node->is_detached) node->parent->children->erase(node->place);
   MoveFront(node->tokens, upper->tokens, num_blocks * block_tokens_);
   MoveFront(node->blocks, upper->blocks, num_blocks);
   MoveFront(node->slots, upper->slots, num_blocks * num_groups_);
@@ -162,7 +162,7 @@ void RadixTree::PopBlock(Node* node) {
 void RadixTree::Detach(Node* node) {
   CHECK(!node->is_root() && !node->is_detached);
   Node* const parent = node->parent;
-  parent->children->erase(node);
+  parent->children->erase(node->place);
   if (parent->children->empty()) parent->children.reset();
   node->is_detached = true;
 }
@@ -182,7 +182,10 @@ uint64_t RadixTree::ChainBefore(const Node& node) const {
 }
 
 uint64_t RadixTree::Chain(uint64_t before, std::span<const TokenId> block) {
-  return Hash64(std::as_bytes(block), before);
+  // Mixed, as XXH3 lets small seeds and small inputs cancel.
+  uint64_t seed = (before + 0x9E3779B97F4A7C15) * 0xBF58476D1CE4E5B9;
+  seed ^= seed >> 32;
+  return Hash64(std::as_bytes(block), seed * 0x94D049BB133111EB);
 }
 
 Node* RadixTree::NewNode(uint32_t root, Node* parent, size_t position) {
@@ -207,7 +210,9 @@ void RadixTree::Link(Node* node) {
   if (parent->children == nullptr) {
     parent->children = std::make_unique<ChildSet>(FirstBlockLess{block_tokens_});
   }
-  CHECK(parent->children->insert(node).second);
+  const auto [place, is_new] = parent->children->insert(node);
+  CHECK(is_new);
+  node->place = place;
 }
 
 std::span<const TokenId> RadixTree::FirstBlock(const Node& node) const {
@@ -253,7 +258,7 @@ void RadixTree::CheckNode(const Node& node) const {
           node.root == node.parent->root);
     const bool is_tail = node.tokens.size() % block_tokens_ != 0;
     CHECK(!is_tail || (node.is_leaf() && node.num_blocks() == 1));
-    if (!node.is_detached) CHECK(node.parent->children->contains(const_cast<Node*>(&node)));
+    if (!node.is_detached) CHECK(*node.place == &node);
   }
   if (node.is_leaf()) return;
   CHECK(!node.children->empty());

@@ -80,6 +80,7 @@ struct Node {
   std::vector<BlockSlot> slots;        // [block][group]
   std::vector<RecordKey> keys;         // of blocks; only where there is a tier
   std::unique_ptr<ChildSet> children;  // null: none
+  ChildSet::iterator place;            // among its parent's children, unless detached
   size_t counted_bytes = 0;            // of this node in RadixTree::bytes()
 
   // The prefix cache's.

@@ -232,7 +232,7 @@ Result<BlockId> KvCache::Impl::Unpack(NamespaceId ns, const RecordIdentity& iden
     return Errorf(ErrorCode::kCorrupt, "record refused ({}): {}", ToString(refused->refusal),
                   refused->message);
   }
-  const BlockId block = pool.Take(identity.layout.group, static_cast<OwnerId>(ns));
+  const BlockId block = pool.Take(identity.layout.group, OwnerOf(ns));
   store->Write(pool.Address(block), std::get<RecordView>(decoded).payload);
   return block;
 }
@@ -471,7 +471,7 @@ Status KvCache::Impl::ImportRecord(Importing& importing, const RecordView& recor
   needed[index] = 1;
   KVERN_RETURN_IF_ERROR(MakeRoom(needed));
   KVERN_RETURN_IF_ERROR(pool.Reserve(record.layout.group, 1));
-  const BlockId block = pool.Take(record.layout.group, static_cast<OwnerId>(importing.ns));
+  const BlockId block = pool.Take(record.layout.group, OwnerOf(importing.ns));
   store->Write(pool.Address(block), record.payload);
   importing.slots[index] = BlockSlot(block);
   importing.tokens = tokens;
@@ -492,14 +492,22 @@ Status KvCache::Impl::ImportBlock(Importing& importing) {
       importing.parent, namespaces[static_cast<size_t>(importing.ns)]->fingerprint.digest(),
       namespaces[static_cast<size_t>(importing.ns)]->hash, importing.tokens);
   if (tier_io != nullptr) keys.push_back(key);
-  importing.num_blocks += PublishLoaded(importing.node, {.at = importing.node,
-                                                         .tokens = importing.tokens,
-                                                         .slots = importing.slots,
-                                                         .keys = keys,
-                                                         .retention = Retention::kNormal,
-                                                         .ttl_us = {}});
+  const size_t num_published = PublishLoaded(importing.node, {.at = importing.node,
+                                                              .tokens = importing.tokens,
+                                                              .slots = importing.slots,
+                                                              .keys = keys,
+                                                              .retention = Retention::kNormal,
+                                                              .ttl_us = {}});
   importing.slots.assign(num_groups(), BlockSlot());
   importing.tokens.clear();
+  if (num_published == 0) {
+    return Errorf(
+        ErrorCode::kCorrupt,
+        "the record at position {} has other K/V than this cache computed: the text after "
+        "it is not imported, and neither is kept",
+        importing.position);
+  }
+  ++importing.num_blocks;
   importing.position += block_tokens;
   importing.parent = key;
   return {};

@@ -50,7 +50,8 @@ Status Sequence::Impl::Append(std::span<const TokenId> tokens) {
     if (auto* const blocks = std::get_if<BlockTable>(&table)) {
       const size_t num_rows_copied = blocks->num_rows_copied();
       CHECK(blocks->Extend(tokens.size()).ok());
-      cache->counters.rows_copied.Add(blocks->num_rows_copied() - num_rows_copied);
+      const size_t num_rows = blocks->num_rows_copied() - num_rows_copied;
+      if (num_rows > 0) cache->counters.rows_copied.Add(num_rows);
     } else {
       std::get<StateTable>(table).Extend(tokens.size());
     }
@@ -73,8 +74,7 @@ void Sequence::Impl::Commit(size_t new_length) {
   for (Table& table : tables) {
     std::visit([&](auto& rows) { rows.Commit(new_length); }, table);
   }
-  const size_t block_tokens = cache->block_tokens;
-  if (publish && committed / block_tokens > published / block_tokens) PublishBlocks();
+  if (publish && committed >= published + cache->block_tokens) PublishBlocks();
   if (tables.size() > 1) Slide();
 }
 
@@ -258,8 +258,9 @@ void Sequence::Impl::PublishTail() {
     } else if (block >= blocks(i).first_held()) {
       id = blocks(i).blocks()[block];
     }
-    // One that is published is in the tree already: the sequence went back into it.
-    const bool is_new = id && !cache->pool.is_published(*id);
+    // One that is published is in the tree already: the sequence went back into it. One that a fork
+    // holds too is left to it, who may write on if nobody else needs these rows.
+    const bool is_new = id && cache->pool.is_writable(*id);
     if (!is_new && cache->group(i).kind == GroupKind::kFull) return;
     if (is_new) slots[i] = BlockSlot(*id);
   }

@@ -24,7 +24,7 @@ void StateTable::Adopt(size_t position, BlockId block) {
 }
 
 size_t StateTable::BlocksNeeded(size_t num_tokens) const {
-  return std::min<size_t>(num_tokens, std::max(pool_->group(group_).max_rollback, 1u));
+  return std::min<size_t>(num_tokens, size_t{pool_->group(group_).max_rollback} + 1);
 }
 
 Status StateTable::Promise(size_t num_blocks) {
@@ -49,7 +49,8 @@ void StateTable::Extend(size_t num_tokens) {
 }
 
 void StateTable::Commit(size_t length) {
-  while (states_.size() > 1 && states_[1].position <= length) DropFront();
+  const size_t max_rollback = pool_->group(group_).max_rollback;
+  while (states_.size() > 1 && states_[1].position + max_rollback <= length) DropFront();
 }
 
 bool StateTable::CanTruncate(size_t length) const {

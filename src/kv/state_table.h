@@ -37,7 +37,7 @@ class StateTable {
   // Fresh states for the last positions of [length, length + num_tokens]. REQUIRES: it is promised.
   void Extend(size_t num_tokens);
 
-  // Forgets states before `length`; one that only lies before it is kept.
+  // Forgets states that are more than max_rollback before `length`, but for the last of them.
   void Commit(size_t length);
 
   bool CanTruncate(size_t length) const;
