@@ -86,12 +86,8 @@ Status BlockTable::Promise(size_t num_blocks) {
 }
 
 Status BlockTable::Extend(size_t num_tokens) {
-  const size_t num_needed = BlocksNeeded(num_tokens);
-  if (num_needed == 0 && num_promised_ == 0) {  // a decoded token, mostly
-    length_ += num_tokens;
-    return {};
-  }
-  if (num_needed > num_promised_) KVERN_RETURN_IF_ERROR(Reserve(num_tokens));
+  if (ExtendInPlace(num_tokens)) return {};
+  if (BlocksNeeded(num_tokens) > num_promised_) KVERN_RETURN_IF_ERROR(Reserve(num_tokens));
   if (num_tokens > 0 && MustCopyLastBlock()) CopyLastBlock();
   length_ += num_tokens;
   while (blocks_.size() * block_tokens_ < length_) {
@@ -147,11 +143,6 @@ BlockTable BlockTable::Fork() {
 
 size_t BlockTable::BlocksFor(size_t num_tokens) const {
   return num_tokens / block_tokens_ + (num_tokens % block_tokens_ > 0);
-}
-
-// In use by decoding for each token, so without a division.
-bool BlockTable::MustCopyLastBlock() const {
-  return length_ < blocks_.size() * block_tokens_ && !pool_->is_writable(blocks_.back());
 }
 
 size_t BlockTable::BlocksNeeded(size_t num_tokens) const {

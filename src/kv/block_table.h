@@ -80,6 +80,15 @@ class BlockTable {
   // within what was reserved. Errors: kOutOfMemory, and length and contents have not changed.
   Status Extend(size_t num_tokens);
 
+  // Extend() where that takes no block and no promise is held, as for most decoded tokens; else
+  // false, and nothing has changed.
+  bool ExtendInPlace(size_t num_tokens) {
+    const size_t capacity = blocks_.size() * block_tokens_;
+    if (num_promised_ > 0 || length_ + num_tokens > capacity || MustCopyLastBlock()) return false;
+    length_ += num_tokens;
+    return true;
+  }
+
   // Declares positions [0, length) final. REQUIRES: committed() ≤ length ≤ this->length().
   void Commit(size_t length);
 
@@ -118,7 +127,9 @@ class BlockTable {
 
  private:
   size_t BlocksFor(size_t num_tokens) const;
-  bool MustCopyLastBlock() const;
+  bool MustCopyLastBlock() const {
+    return length_ < blocks_.size() * block_tokens_ && !pool_->is_writable(blocks_.back());
+  }
   void PushBlock(BlockId block, std::byte* address);
   void CopyLastBlock();
   // Whether this table holds the reference to its block `index`.

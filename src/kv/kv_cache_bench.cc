@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -101,16 +102,20 @@ void ExplainText(benchmark::State& state) {
   }
 }
 
-// Decode: a token, its commit, and every 16 tokens a block and its publication.
+// Decode: a token, its commit, and every 16 tokens a block and its publication. Texts of 32k
+// tokens.
 void AppendToken(benchmark::State& state) {
   Filled filled(1, kBlockTokens, 1 << 18);
-  Sequence sequence = filled.Begin(filled.texts[0]);
-  sequence.Commit(sequence.length());
   uint32_t token = 0;
+  std::optional<Sequence> sequence;
   for (auto _ : state) {
+    if (token % kPromptTokens == 0) {
+      sequence.reset();
+      sequence = filled.Begin({TokenId{token++}});
+    }
     const TokenId next{token++};
-    CHECK(sequence.Append({&next, 1}).ok());
-    sequence.Commit(sequence.length());
+    CHECK(sequence->Append({&next, 1}).ok());
+    sequence->Commit(sequence->length());
   }
 }
 

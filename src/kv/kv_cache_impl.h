@@ -122,6 +122,7 @@ struct Sequence::Impl {
   const BlockTable& blocks(size_t group) const { return std::get<BlockTable>(tables[group]); }
 
  private:
+  Status Extend(size_t num_tokens);
   void PublishBlocks();
   std::vector<BlockSlot> SlotsOf(size_t first_block, size_t num_blocks) const;
   void Merge(const PrefixCache::Published& found);

@@ -38,27 +38,34 @@ Status Sequence::Impl::Reserve(size_t num_tokens) {
 }
 
 Status Sequence::Impl::Append(std::span<const TokenId> tokens) {
-  const auto has_room = [&](const auto& table) {
-    return table.BlocksNeeded(tokens.size()) <= table.num_promised();
-  };
-  for (const Table& table : tables) {
-    if (std::visit(has_room, table)) continue;
-    KVERN_RETURN_IF_ERROR(Reserve(tokens.size()));
-    break;
-  }
-  for (Table& table : tables) {
-    if (auto* const blocks = std::get_if<BlockTable>(&table)) {
-      const size_t num_rows_copied = blocks->num_rows_copied();
-      CHECK(blocks->Extend(tokens.size()).ok());
-      const size_t num_rows = blocks->num_rows_copied() - num_rows_copied;
-      if (num_rows > 0) cache->counters.rows_copied.Add(num_rows);
-    } else {
-      std::get<StateTable>(table).Extend(tokens.size());
-    }
-  }
+  const bool is_simple = tables.size() == 1 && blocks(0).ExtendInPlace(tokens.size());
+  if (!is_simple) KVERN_RETURN_IF_ERROR(Extend(tokens.size()));
   if (producer && !cache->in_flight.Agrees(*producer, length, tokens)) EndProduction();
   if (publish) unpublished.insert(unpublished.end(), tokens.begin(), tokens.end());
   length += tokens.size();
+  return {};
+}
+
+// All tables, or none.
+Status Sequence::Impl::Extend(size_t num_tokens) {
+  const auto has_room = [&](const auto& table) {
+    return table.BlocksNeeded(num_tokens) <= table.num_promised();
+  };
+  for (const Table& table : tables) {
+    if (std::visit(has_room, table)) continue;
+    KVERN_RETURN_IF_ERROR(Reserve(num_tokens));
+    break;
+  }
+  for (Table& table : tables) {
+    if (auto* const states = std::get_if<StateTable>(&table)) {
+      states->Extend(num_tokens);
+      continue;
+    }
+    auto& blocks = std::get<BlockTable>(table);
+    const size_t num_rows_copied = blocks.num_rows_copied();
+    CHECK(blocks.Extend(num_tokens).ok());
+    cache->counters.rows_copied.Add(blocks.num_rows_copied() - num_rows_copied);
+  }
   return {};
 }
 
