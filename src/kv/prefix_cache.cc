@@ -45,7 +45,11 @@ void PrefixCache::SetTime(int64_t now_us) {
 
 NamespaceId PrefixCache::AddNamespace(std::string tenant) {
   tenants_.push_back(std::move(tenant));
-  return static_cast<NamespaceId>(tree_.AddRoot()->root);
+  const uint32_t root = tree_.AddRoot()->root;
+  if (root == 1 && !tree_.root(0)->is_leaf()) {
+    for (const Node* node : *tree_.root(0)->children) CountFirstBlock(*node, true);
+  }
+  return static_cast<NamespaceId>(root);
 }
 
 // ---- Pins

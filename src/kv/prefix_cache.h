@@ -45,7 +45,7 @@ struct Prefix {
   size_t num_blocks = 0;   // usable whole blocks …
   size_t num_partial = 0;  // … and rows of the block after them, which is …
   Node* partial_node = nullptr;
-  size_t partial_block = 0;            // … this one of that node
+  size_t partial_block = 0;                 // … this one of that node
   std::optional<GroupId> short_group = {};  // whose window or state made it shorter than the match
 };
 
@@ -204,7 +204,8 @@ class PrefixCache {
   std::set<uint32_t> aux_stale_;     // may have aux blocks that lie before their node's last window
   std::set<uint32_t> aux_junction_;  // may have others
   std::vector<BlockId> scratch_;
-  std::unordered_map<uint64_t, size_t> first_blocks_;  // hash of first blocks → namespaces
+  std::unordered_map<uint64_t, size_t>
+      first_blocks_;  // hash of first blocks → namespaces, if several
   size_t num_detached_ = 0;
 };
 

@@ -143,14 +143,13 @@ void PrefixCache::Unlink(Node* node) {
 }
 
 void PrefixCache::CountFirstBlock(const Node& node, bool is_new) {
+  if (tree_.num_roots() < 2) return;  // nobody to tell from
   if (!node.parent->is_root() || node.tokens.size() < tree_.block_tokens()) return;
   const auto first = std::span(node.tokens).first(tree_.block_tokens());
   const uint64_t hash = Hash64(std::as_bytes(first), 0);
-  if (is_new) {
-    ++first_blocks_[hash];
-  } else if (--first_blocks_[hash] == 0) {
-    first_blocks_.erase(hash);
-  }
+  const auto entry = first_blocks_.try_emplace(hash, 0).first;
+  entry->second += is_new ? 1 : -1;
+  if (entry->second == 0) first_blocks_.erase(entry);
 }
 
 size_t PrefixCache::DropCached(std::optional<NamespaceId> ns) {
