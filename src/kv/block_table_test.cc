@@ -131,7 +131,7 @@ class TableFuzzer {
     const size_t num_free = pool_.stats().blocks[0].free + sequence.num_promised;
     const bool succeeded = sequence.table.Reserve(num_tokens).ok();
     ASSERT_EQ(succeeded, num_needed <= num_free);
-    sequence.num_promised = succeeded ? num_needed : 0;
+    if (succeeded) sequence.num_promised = num_needed;  // else the earlier promise stays
     // Most of the time, take the step that was reserved for, after others may have taken the rest.
     if (!succeeded || random_() % 4 == 0) return;
     Sequence& other = sequences_[random_() % sequences_.size()];
@@ -151,8 +151,8 @@ class TableFuzzer {
     const bool succeeded = sequence.table.Extend(num_tokens).ok();
     EXPECT_EQ(succeeded, num_needed <= num_free);
     EXPECT_TRUE(succeeded || !must_succeed);
-    sequence.num_promised = 0;
     if (!succeeded) return false;
+    sequence.num_promised = 0;
     num_rows_copied_ += sequence.table.num_rows_copied() - num_copied_before;
     for (size_t i = num_blocks_before; i < sequence.table.blocks().size(); ++i) {
       EXPECT_TRUE(IsZero(sequence.table.View().blocks[i], kBlockBytes));
