@@ -55,27 +55,27 @@ enum class WaiterId : uint64_t {};
 struct NamespaceSpec {
   // Everything that K/V depends on beside tokens (rule K12). The library adds its groups.
   uint32_t numerics_version = 0;
-  std::vector<FingerprintField> fingerprint;
-  std::string adapter;  // empty: none
-  std::string tenant;   // a secret salt, or a name; empty: everybody
+  std::vector<FingerprintField> fingerprint = {};
+  std::string adapter = {};  // empty: none
+  std::string tenant = {};   // a secret salt, or a name; empty: everybody
 };
 
 // How much a text is worth keeping. Soft: it orders eviction and never refuses memory.
 enum class Retention : uint8_t { kLow, kNormal, kHigh };
 
 struct KvCacheOptions {
-  std::vector<GroupSpec> groups;     // one to four; block_tokens is the same in all
-  size_t budget_bytes = 0;           // rounded down to whole blocks or slabs
-  size_t min_slab_bytes = 4 << 20;   // what the store is asked for at once, at least
-  std::string eviction = "lru";      // a row of kv/policy/table.cc
-  size_t history_blocks = 65536;     // evictions that are remembered, to explain misses
-  size_t span_bytes_per_tenant = 0;  // that spans may protect
-  Tier* tier = nullptr;              // must outlive the cache
-  size_t tier_io_blocks = 64;        // loads and stores under way at once
-  std::optional<MacKey> mac_key;     // records carry and must prove a MAC if set (rule K12)
+  std::vector<GroupSpec> groups = {};  // one to four; block_tokens is the same in all
+  size_t budget_bytes = 0;             // rounded down to whole blocks or slabs
+  size_t min_slab_bytes = 4 << 20;     // what the store is asked for at once, at least
+  std::string eviction = "lru";        // a row of kv/policy/table.cc
+  size_t history_blocks = 65536;       // evictions that are remembered, to explain misses
+  size_t span_bytes_per_tenant = 0;    // that spans may protect
+  Tier* tier = nullptr;                // must outlive the cache
+  size_t tier_io_blocks = 64;          // loads and stores under way at once
+  std::optional<MacKey> mac_key = {};  // records carry and must prove a MAC if set (rule K12)
   // Cost of computing `num_tokens` from `position` on, in any unit: for the policy `cost`. None:
   // num_tokens × (1024 + position + num_tokens / 2), a transformer's shape.
-  std::function<double(size_t position, size_t num_tokens)> recompute_cost;
+  std::function<double(size_t position, size_t num_tokens)> recompute_cost = {};
 };
 
 struct Prompt {
@@ -190,7 +190,8 @@ class Sequence {
   int effective_priority() const;
 
   // Promises every block and copy that Append() of so many tokens takes, in all groups, evicting
-  // cached text if it must. Replaces an earlier promise. Errors: kOutOfMemory.
+  // cached text if it must. Good for the next Append() alone, and until Truncate() or Fork().
+  // Replaces an earlier promise; an error keeps it. Errors: kOutOfMemory.
   Status Reserve(size_t num_tokens);
 
   // Makes positions [length, length + tokens.size()) writable. Cannot fail within what was
