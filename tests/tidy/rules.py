@@ -72,7 +72,7 @@ MAX_PARAMETERS = 6
 MAX_OPTION_FIELDS = 20
 OPTION_STRUCT = re.compile(r'(Options|Params|Config|Settings|Flags)$')
 
-TREE_ROOTS = ('src', 'include', 'tests', 'scripts', 'bench', 'docs', 'cmake')
+TREE_ROOTS = ('src', 'include', 'examples', 'tests', 'scripts', 'bench', 'docs', 'cmake')
 CPP = ('.cc', '.h', '.inc')
 
 # What no source may say: (pattern, reason, where: a regular expression of paths).
@@ -178,6 +178,10 @@ def check_includes(tree):
     """The module table, the public headers and the third-party table."""
     for path, text in tree.sources('include/'):
         yield from _check_public(tree, path, text)
+    for path, text in tree.sources('examples/'):
+        for include in cpp_scan.includes(text):
+            if include.path not in PUBLIC and not SYSTEM.fullmatch(include.path):
+                yield f'{path}:{include.line}: an example includes public headers only'
     for path, text in tree.sources():
         module = _module(path[len('src/'):])
         if module is None:

@@ -136,6 +136,11 @@ class TheRules(unittest.TestCase):
             'src/engine/exec/y.cc': '#include "engine/executor.h"\n#include "model/gguf.h"\n',
             'src/kv/z.cc': '// #include "model/gguf.h"\n'})
 
+    def test_examples_include_public_headers_only(self):
+        check = rules.check_includes
+        self.assert_finds(check, {'examples/x.cc': '#include "kv/block_pool.h"\n'}, 'public headers only')
+        self.assert_clean(check, {'examples/x.cc': '#include <list>\n#include "kvern/kv.h"\n'})
+
     def test_third_party_table(self):
         check = rules.check_includes
         self.assert_finds(check, {'src/kv/x.cc': '#include <pcre2.h>\n'}, 'for text only')
