@@ -59,16 +59,17 @@ class HeaderCheck:
         self.cache = pathlib.Path(cache) if cache else None
 
     def run(self, root):
-        src = root / 'src'
-        texts = {p.relative_to(src).as_posix(): p.read_text() for p in sorted(src.rglob('*.h'))
-                 if not rules.is_inline(p.name)}
+        folders = [root / 'src', root / 'include']
+        paths = {p.relative_to(folder).as_posix(): p for folder in folders
+                 for p in sorted(folder.rglob('*.h')) if not rules.is_inline(p.name)}
+        texts = {name: path.read_text() for name, path in paths.items()}
         built = {name for name in texts for suffix in ('.cc', '_test.cc')
-                 if self._first_include(src / (name[:-2] + suffix)) == name}
+                 if self._first_include(folders[0] / (name[:-2] + suffix)) == name}
         passed = set(json.loads(self.cache.read_text())) if self.cache and self.cache.exists() else set()
         keys = {name: self._key(name, texts) for name in texts}
         due = [name for name in texts if name not in built and keys[name] not in passed]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            problems = dict(zip(due, pool.map(lambda name: self._compile(src, name, texts[name]), due)))
+            problems = dict(zip(due, pool.map(lambda name: self._compile(folders, paths[name]), due)))
         if self.cache:
             good = [key for name, key in keys.items() if not problems.get(name)]
             self.cache.write_text(json.dumps(sorted(good)))
@@ -91,13 +92,15 @@ class HeaderCheck:
             digest.update(f'{header}\n{texts[header]}'.encode())
         return digest.hexdigest()
 
-    def _compile(self, src, name, text):
+    def _compile(self, folders, path):
+        name = path.relative_to(folders[0].parent).as_posix()
         # A header for one instruction set is compiled for it, as its .cc files are.
         target = [flag for isa, flag in ISA_FLAGS.items() if f'/{isa}/' in name for flag in flag]
-        result = subprocess.run([*self.command, *target, '-I', src, '-include', src / name, os.devnull],
+        search = [flag for folder in folders for flag in ('-I', folder)]
+        result = subprocess.run([*self.command, *target, *search, '-include', path, os.devnull],
                                 capture_output=True, text=True)
         errors = [line for line in result.stderr.splitlines() if 'error:' in line]
-        return '\n  '.join([f'src/{name} does not compile alone:', *errors[:5]]) if result.returncode else None
+        return '\n  '.join([f'{name} does not compile alone:', *errors[:5]]) if result.returncode else None
 
 
 ISA_FLAGS = {
