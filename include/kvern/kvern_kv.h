@@ -4,10 +4,10 @@
 // explains them; this header says what differs.
 //
 // Errors: every call that can fail returns a status; kvern_kv_last_error() has its message. A call
-// that fails has changed nothing, though cached text may have been evicted for it, and its results
-// are not written. A null pointer, an id that was never given out, a length beyond its bounds, a
-// handle that has ended: each is KVERN_KV_INVALID_ARGUMENT. No exception leaves the library, and
-// none may leave a callback.
+// that fails has written no result and, but for KVERN_KV_INTERNAL, changed nothing, though cached
+// text may have been evicted for it. A null pointer, an id that was never given out, a length
+// beyond its bounds, a handle that has ended: each is KVERN_KV_INVALID_ARGUMENT. No exception
+// leaves the library, and none may leave a callback.
 //
 // Ownership: a handle is made by the call that writes it and ended by its *_free, which takes null
 // too. A cache is freed after its handles. The library copies all that is passed to it (tokens,
@@ -50,9 +50,11 @@ enum {
   KVERN_KV_NOT_FOUND = 2,
   KVERN_KV_CORRUPT = 3,
   KVERN_KV_UNSUPPORTED = 4,
-  KVERN_KV_OUT_OF_MEMORY = 5,  // KV memory, or the library's own tables
+  KVERN_KV_OUT_OF_MEMORY = 5,  // KV memory: try again when some was given back
   KVERN_KV_IO = 6,
-  KVERN_KV_INTERNAL = 7  // an error of the library: please report it
+  // The system refused memory for the library's own tables, or the library is at fault: the cache
+  // must not be used any more.
+  KVERN_KV_INTERNAL = 7
 };
 
 // One line about the last call of this thread that failed; "" if none has.
@@ -242,7 +244,7 @@ typedef struct kvern_kv_miss {
   int64_t when_us;
   bool has_group;  // KVERN_KV_GROUP_NOT_HELD
   uint32_t group;
-  const char* cause;  // evicted by what, or why the tier failed; valid as long as its owner is
+  const char* cause;  // evicted by what, or why the tier failed; or ""
 } kvern_kv_miss;
 
 kvern_kv_status kvern_kv_lease_miss(const kvern_kv_lease* lease, size_t index, kvern_kv_miss* miss);

@@ -12,7 +12,6 @@
 #include <memory>
 #include <new>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -93,9 +92,7 @@ kvern_kv_status Call(const char* function, const Body& body) noexcept {
     if (status.ok()) return KVERN_KV_OK;
     return Fail(function, StatusOf(status.error().code), status.error().message.c_str());
   } catch (const std::bad_alloc&) {
-    return Fail(function, KVERN_KV_OUT_OF_MEMORY, "the system refused memory for tables");
-  } catch (const std::length_error&) {
-    return Fail(function, KVERN_KV_OUT_OF_MEMORY, "tables of this size are not possible");
+    return Fail(function, KVERN_KV_INTERNAL, "the system refused memory for tables");
   } catch (const std::exception& exception) {
     return Fail(function, KVERN_KV_INTERNAL, exception.what());
   } catch (...) {

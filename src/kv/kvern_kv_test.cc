@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -507,6 +508,14 @@ TEST(KvernKvTest, EventsComeInPartsAndNotOfWaitersThatEnded) {
   kvern_kv_waiter_free(high);
   kvern_kv_lease_free(lease);
   kvern_kv_sequence_free(first);
+}
+
+TEST(KvernKvTest, NoExceptionLeaves) {
+  CCache c;
+  c.Open();
+  const auto visit = [](void*, const kvern_kv_tree_node*) { throw std::runtime_error("enough"); };
+  EXPECT_EQ(kvern_kv_visit_tree(c.cache, c.ns, visit, nullptr), KVERN_KV_INTERNAL);
+  EXPECT_STREQ(kvern_kv_last_error(), "kvern_kv_visit_tree: enough");
 }
 
 TEST(KvernKvTest, AdmissionThatFailsLeavesTheLease) {
