@@ -29,6 +29,29 @@ Status CheckGroup(const GroupSpec& group, size_t index, uint32_t block_tokens) {
   return {};
 }
 
+// What the library's 32-bit numbers can count.
+Status CheckSizes(const KvCacheOptions& options) {
+  constexpr size_t kMaxBlocks = size_t{1} << 31;
+  constexpr size_t kMaxSlabBytes = size_t{1} << 40;
+  size_t smallest = SIZE_MAX;
+  for (const GroupSpec& group : options.groups) smallest = std::min(smallest, group.block_bytes);
+  if (options.budget_bytes / smallest > kMaxBlocks) {
+    return Errorf(ErrorCode::kInvalidArgument,
+                  "KvCacheOptions::budget_bytes: {} are more than {} blocks of {} bytes",
+                  options.budget_bytes, kMaxBlocks, smallest);
+  }
+  if (options.min_slab_bytes == 0 || options.min_slab_bytes > kMaxSlabBytes) {
+    return Errorf(ErrorCode::kInvalidArgument,
+                  "KvCacheOptions::min_slab_bytes: {} is not in 1 … {}", options.min_slab_bytes,
+                  kMaxSlabBytes);
+  }
+  if (options.history_blocks > kMaxBlocks) {
+    return Errorf(ErrorCode::kInvalidArgument, "KvCacheOptions::history_blocks: {} is over {}",
+                  options.history_blocks, kMaxBlocks);
+  }
+  return {};
+}
+
 Status CheckOptions(const KvCacheOptions& options) {
   if (options.groups.empty() || options.groups.size() > kMaxGroups) {
     return Errorf(ErrorCode::kInvalidArgument,
@@ -44,6 +67,7 @@ Status CheckOptions(const KvCacheOptions& options) {
     return Errorf(ErrorCode::kInvalidArgument,
                   "KvCacheOptions::groups: a full-attention group is needed to share prefixes by");
   }
+  KVERN_RETURN_IF_ERROR(CheckSizes(options));
   if (options.tier != nullptr && options.tier_io_blocks == 0) {
     return Errorf(ErrorCode::kInvalidArgument,
                   "KvCacheOptions::tier_io_blocks: 0, but a tier needs at least one");
