@@ -70,6 +70,7 @@ Status BlockPool::Reserve(GroupId group_id, size_t num_blocks) {
     }
   }
   group.num_promised += num_blocks;
+  ReturnSpareSlabs(group);  // a larger slab may have made a smaller one spare
   WriteStats();
   return {};
 }
