@@ -26,7 +26,7 @@ double SecondsSince(Clock::time_point start) {
 
 std::unique_ptr<kv::SequenceCache> MakeCache(engine::OpenedModel& model) {
   const kv::Strategy& paged = kv::Strategies().front();
-  return paged.make(model.MakeGenerationOptions(paged).cache);
+  return paged.make(model.MakeCacheOptions());
 }
 
 // Computes the prompts in order, as many tokens of one or several a step as the executor takes.
@@ -116,7 +116,7 @@ Result<BatchedResult> RunBatchedTest(engine::OpenedModel& model, const BatchedTe
   start = Clock::now();
   KVERN_RETURN_IF_ERROR(Decode(model.executor(), caches, test));
   result.decode_seconds = SecondsSince(start);
-  result.kv_bytes = model.pool().stats().bytes.active;
+  result.kv_bytes = model.kv_cache().stats().bytes.active;
   return result;
 }
 

@@ -36,7 +36,7 @@ Status RunStep(engine::Executor& executor, std::span<const StepPiece> pieces,
 BenchSequence::BenchSequence(engine::OpenedModel* model, const kv::Strategy* strategy)
     : executor_(model->executor()),
       strategy_(*strategy),
-      cache_(strategy->make(model->MakeGenerationOptions(*strategy).cache)) {}
+      cache_(strategy->make(model->MakeCacheOptions())) {}
 
 Status BenchSequence::Append(std::span<const TokenId> tokens) {
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());

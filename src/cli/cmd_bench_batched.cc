@@ -112,7 +112,7 @@ Status BenchBatched(const BatchedFlags& flags) {
   if (!engine.threads) engine.threads = DefaultThreads();
   ResetPeakMemory();
   KVERN_ASSIGN_OR_RETURN(engine::OpenedModel model, OpenFor(engine, tests));
-  const size_t pool_tokens = model.pool().budget_bytes() / model.layout().token_bytes();
+  const size_t pool_tokens = model.memory().kv_bytes / model.layout().token_bytes();
   const nlohmann::ordered_json settings = {{"model_filename", model.gguf().path()},
                                            {"n_kv_max", pool_tokens},
                                            {"n_batch", engine.batch},

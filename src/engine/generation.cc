@@ -33,29 +33,25 @@ Status Generation::Start(GenerationRequest request) {
   finish_ = max_new_tokens_ == 0 ? FinishReason::kLength : FinishReason::kNone;
 
   // The last prompt token is computed in any case: its logits are wanted.
-  const auto [end, unused] =
-      std::mismatch(computed_.begin(), computed_.end(), tokens_.begin(), tokens_.end());
-  num_kept_tokens_ =
-      std::min<size_t>(static_cast<size_t>(end - computed_.begin()), tokens_.size() - 1);
-  if (options_.strategy->recomputes_history) num_kept_tokens_ = 0;
-  cache_->Truncate(num_kept_tokens_);
-  computed_.resize(num_kept_tokens_);
+  const size_t max_kept = options_.strategy->recomputes_history ? 0 : num_prompt - 1;
+  KVERN_ASSIGN_OR_RETURN(num_kept_tokens_, cache_->Begin(tokens_, max_kept));
   return {};
 }
 
 Result<std::optional<SampledToken>> Generation::Step() {
   if (finish_ != FinishReason::kNone) return std::optional<SampledToken>{};
   // Schedule: the next tokens without K/V.
-  const size_t first = computed_.size();
+  const size_t first = cache_->length();
   const size_t count = std::min(tokens_.size() - first, options_.prefill_chunk);
   const bool is_last = first + count == tokens_.size();
-  KVERN_RETURN_IF_ERROR(cache_->Extend(count));
+  const std::span<const TokenId> tokens = std::span(tokens_).subspan(first, count);
+  KVERN_RETURN_IF_ERROR(cache_->Extend(tokens));
 
   // Execute.
   const PagedView view = cache_->View();
   const SampleRequest sample = {&sampling_, tokens_, num_prompt_tokens_, completion_index_};
   StepPlan plan;
-  plan.slices.push_back({.tokens = std::span(tokens_).subspan(first, count),
+  plan.slices.push_back({.tokens = tokens,
                          .first_position = static_cast<uint32_t>(first),
                          .views = {&view, 1},
                          .num_logits = is_last ? 1u : 0u,
@@ -68,8 +64,7 @@ Result<std::optional<SampledToken>> Generation::Step() {
   }
 
   // Commit.
-  computed_.insert(computed_.end(), tokens_.begin() + static_cast<ptrdiff_t>(first),
-                   tokens_.begin() + static_cast<ptrdiff_t>(first + count));
+  cache_->Commit();
   Trace(first, count);
   if (!is_last) return std::optional<SampledToken>{};
   const SliceOutput& output = (*outputs)[0];
@@ -87,10 +82,7 @@ void Generation::Commit(const SampledToken& token) {
   const size_t num_new = tokens_.size() - num_prompt_tokens_;
   // The last token of a full context is given, but has no room to be computed on.
   if (num_new >= max_new_tokens_ || tokens_.size() > context()) finish_ = FinishReason::kLength;
-  if (options_.strategy->recomputes_history) {
-    cache_->Truncate(0);
-    computed_.clear();
-  }
+  if (options_.strategy->recomputes_history) cache_->Truncate(0);
 }
 
 void Generation::Trace(size_t first_position, size_t num_tokens) const {

@@ -1,11 +1,11 @@
 // Generation: one sequence from its prompt to its end, on an executor and a cache strategy.
 //
-// Start() takes a prompt (and may follow an earlier reply: what its tokens have in common with the
-// sequence so far is kept, the rest is recomputed). Then Step() runs prefill in chunks until the
-// first token, and one decode step a token after that. The tokens depend on prompt and sampling
+// Start() takes a prompt (and may follow an earlier reply: the longest prefix of its tokens that
+// the cache has is kept, the rest is computed). Then Step() runs prefill in chunks until the first
+// token, and one decode step a token after that. The tokens depend on prompt and sampling
 // parameters alone: not on the strategy, the chunk size or what was kept.
 //
-// Not thread-safe. The executor, tokens' vocabulary and pool must outlive it.
+// Not thread-safe. The executor, tokens' vocabulary and KV cache must outlive it.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +64,7 @@ class Generation {
   Generation(Executor* executor, GenerationOptions options);
 
   // Begins a reply. Errors: kInvalidArgument if the prompt is empty or does not fit the context,
-  // with the numbers.
+  // with the numbers; kOutOfMemory.
   Status Start(GenerationRequest request);
 
   // One step. Returns the token it gave, if any: none while prefilling, and none once finished.
@@ -90,7 +90,6 @@ class Generation {
   const GenerationOptions options_;
   std::unique_ptr<kv::SequenceCache> cache_;
   std::vector<TokenId> tokens_;
-  std::vector<TokenId> computed_;  // the tokens whose rows the cache holds
   size_t num_prompt_tokens_ = 0;
   size_t num_kept_tokens_ = 0;
   size_t max_new_tokens_ = 0;

@@ -86,7 +86,12 @@ class GenerationTest : public testing::Test {
   Generation Make(std::string_view strategy, size_t context, size_t chunk = 100) {
     GenerationOptions options;
     options.strategy = *kv::FindStrategy(strategy);
-    options.cache = {.pool = &pool_, .group = {}, .max_tokens = context, .on_event = {}};
+    options.cache = {.cache = cache_.get(),
+                     .store = &store_,
+                     .ns = cache_->OpenNamespace({}).value(),
+                     .group = {},
+                     .max_tokens = context,
+                     .on_event = {}};
     options.token_bytes = 64;
     options.prefill_chunk = chunk;
     options.end_tokens = Tokens({7, 20});
@@ -105,10 +110,17 @@ class GenerationTest : public testing::Test {
     return reply;
   }
 
+  std::unique_ptr<kv::KvCache> MakeCache() {
+    kv::KvCacheOptions options;
+    options.groups = {{.block_bytes = kBlockBytes}};
+    options.budget_bytes = 100 * kBlockBytes;
+    return kv::KvCache::Make(std::move(options), &store_).value();
+  }
+
   FakeExecutor executor_;
   kv::HostBlockStore store_{[](kv::GroupId, std::byte* to, const std::byte* from,
                                uint32_t num_tokens) { std::memcpy(to, from, num_tokens * 64); }};
-  kv::BlockPool pool_{&store_, 100 * kBlockBytes, {{.block_bytes = kBlockBytes}}};
+  std::unique_ptr<kv::KvCache> cache_ = MakeCache();
   std::vector<StepTrace> traces_;
 };
 
@@ -158,6 +170,21 @@ TEST_F(GenerationTest, AFollowUpKeepsTheCommonPrefix) {
     EXPECT_EQ(generation.num_kept_tokens(), strategy.recomputes_history ? 0u : 1u);
     EXPECT_EQ(Finish(generation), Tokens({3}));
   }
+}
+
+TEST_F(GenerationTest, AnEarlierTextIsFoundAgain) {
+  Generation generation = Make("paged", 200);
+  const auto kept = [&](std::initializer_list<uint32_t> prompt) {
+    EXPECT_TRUE(generation.Start(Request(prompt)).ok());
+    Finish(generation);
+    return generation.num_kept_tokens();
+  };
+  EXPECT_EQ(kept({1, 2, 17}), 0u);         // and its reply 18 19 (20)
+  EXPECT_EQ(kept({1, 2, 30, 4, 16}), 2u);  // edited
+  EXPECT_EQ(kept({1, 2, 17}), 2u);         // edited back: all but its last token
+  EXPECT_EQ(kept({1, 2, 30, 4, 16}), 4u);  // and forth
+  EXPECT_EQ(kept({1, 2, 17, 18, 19, 5}), 5u);
+  cache_->CheckInvariants();
 }
 
 TEST_F(GenerationTest, AFailedStepLeavesTheSequenceAsItWas) {

@@ -11,15 +11,17 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "kv/block_pool.h"
 #include "kv/sequence_cache.h"
+#include "kvern/kv.h"
 
 namespace kvern::kv {
 
 struct CacheOptions {
-  // Must outlive the cache. Every strategy gets memory from the pool's store; only `paged` takes
-  // blocks of the pool and so keeps within its budget.
-  BlockPool* pool = nullptr;
+  // Both must outlive the sequence. `paged` takes blocks of `cache` and so keeps within its budget;
+  // the others get regions of the store that `cache` was made with, beside that budget.
+  KvCache* cache = nullptr;
+  BlockStore* store = nullptr;
+  NamespaceId ns = {};  // of the texts
   GroupId group = {};
   size_t max_tokens = 0;  // the context: longer sequences are refused
   CacheEventHook on_event;

@@ -21,24 +21,29 @@ std::byte* BlockAt(const SequenceCache& cache, size_t position) {
 
 class StrategyTest : public testing::TestWithParam<Strategy> {
  protected:
-  static std::vector<GroupSpec> Groups() {
-    GroupSpec group;
-    group.block_bytes = kBlockBytes;
-    return {group};
+  std::unique_ptr<KvCache> MakeKvCache() {
+    KvCacheOptions options;
+    options.groups.emplace_back().block_bytes = kBlockBytes;
+    options.budget_bytes = 100 * kBlockBytes;
+    options.min_slab_bytes = 4 * kBlockBytes;
+    return KvCache::Make(std::move(options), &store_).value();
   }
 
   std::unique_ptr<SequenceCache> Make() {
     CacheOptions options;
-    options.pool = &pool_;
+    options.cache = kv_cache_.get();
+    options.store = &store_;
+    options.ns = kv_cache_->OpenNamespace({}).value();
     options.max_tokens = kMaxTokens;
     options.on_event = [this](const CacheEvent& event) { events_.push_back(event); };
     return GetParam().make(std::move(options));
   }
 
-  // What the store and the pool say that all caches together hold.
+  // What the store or the KV cache says that all sequences together hold.
   size_t BytesReallyHeld() const {
-    const PoolStats stats = pool_.stats();
-    return store_.bytes_held() - stats.mapped_bytes + stats.bytes.active;
+    const KvStats stats = kv_cache_->stats();
+    const bool hands_out_blocks = stats.peak_bytes.active > 0;
+    return hands_out_blocks ? stats.bytes.active : store_.bytes_held();
   }
 
   size_t SumOfEvents(CacheEvent::Kind kind) const {
@@ -48,7 +53,7 @@ class StrategyTest : public testing::TestWithParam<Strategy> {
   }
 
   TestStore store_{kBlockBytes};
-  BlockPool pool_{&store_, 100 * kBlockBytes, Groups(), /*min_slab_bytes=*/4 * kBlockBytes};
+  std::unique_ptr<KvCache> kv_cache_ = MakeKvCache();
   std::vector<CacheEvent> events_;
 };
 
@@ -117,6 +122,77 @@ TEST_P(StrategyTest, KeepsRowsAndCountsBytesExactly) {
   }
 }
 
+std::vector<TokenId> Text(size_t num_tokens, uint32_t first) {
+  std::vector<TokenId> tokens(num_tokens);
+  for (size_t i = 0; i < num_tokens; ++i) tokens[i] = TokenId(first + static_cast<uint32_t>(i));
+  return tokens;
+}
+
+// What row `position` of a text holds: a function of the tokens up to it, as K/V are.
+uint64_t RowOf(std::span<const TokenId> text, size_t position) {
+  uint64_t row = 1;
+  for (const TokenId token : text.first(position + 1)) {
+    row = row * 1000003 + static_cast<uint32_t>(token);
+  }
+  return row;
+}
+
+// Begins `text` and computes what is not kept, in steps of `chunk`. Returns the rows kept.
+size_t RunText(SequenceCache& cache, std::span<const TokenId> text, size_t max_kept, size_t chunk) {
+  const size_t num_kept = cache.Begin(text, max_kept).value();
+  EXPECT_EQ(cache.length(), num_kept);
+  while (cache.length() < text.size()) {
+    const size_t first = cache.length();
+    const size_t count = std::min(chunk, text.size() - first);
+    EXPECT_TRUE(cache.Extend(text.subspan(first, count)).ok());
+    for (size_t i = first; i < first + count; ++i) {
+      WriteRow(BlockAt(cache, i), kBlockBytes, i, RowOf(text, i));
+    }
+    cache.Commit();
+  }
+  for (size_t i = 0; i < text.size(); ++i) {
+    EXPECT_TRUE(HasRow(BlockAt(cache, i), kBlockBytes, i, RowOf(text, i))) << i;
+  }
+  return num_kept;
+}
+
+TEST_P(StrategyTest, ATextKeepsExactlyWhatItHasInCommonWithTheLast) {
+  uint32_t unused = 1000;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    auto cache = Make();
+    std::vector<TokenId> text = Text(1 + random() % kMaxTokens, 0);
+    RunText(*cache, text, 0, 7);
+    for (int turn = 1; turn < 6; ++turn) {
+      // Tokens that no text had there before, so that the last text is the longest match.
+      const size_t common = random() % (text.size() + 1);
+      text.resize(common);
+      const size_t num_new = 1 + random() % kMaxTokens;
+      const std::vector<TokenId> rest = Text(std::min(num_new, kMaxTokens - common), unused);
+      unused += 1000;
+      text.insert(text.end(), rest.begin(), rest.end());
+      const size_t max_kept = random() % 3 == 0 ? random() % kMaxTokens : text.size() - 1;
+      ASSERT_EQ(RunText(*cache, text, max_kept, 1 + random() % 40), std::min(common, max_kept));
+      ASSERT_EQ(cache->usage().bytes_allocated, BytesReallyHeld());
+      ASSERT_EQ(cache->usage().bytes_copied, SumOfEvents(CacheEvent::Kind::kGrowCopy) +
+                                                 SumOfEvents(CacheEvent::Kind::kCopyOnWrite));
+      kv_cache_->CheckInvariants();
+    }
+    events_.clear();
+  }
+}
+
+TEST_P(StrategyTest, RowsThatWereNotCommittedAreNotKept) {
+  auto cache = Make();
+  const std::vector<TokenId> text = Text(40, 0);
+  ASSERT_EQ(cache->Begin(text, 0).value(), 0u);
+  ASSERT_TRUE(cache->Extend(std::span(text).first(20)).ok());
+  cache->Commit();
+  ASSERT_TRUE(cache->Extend(std::span(text).subspan(20)).ok());
+  EXPECT_EQ(cache->Begin(text, 39).value(), 20u);
+}
+
 TEST_P(StrategyTest, AForkIsIndependentFromThenOn) {
   auto cache = Make();
   std::vector<uint64_t> rows;
@@ -171,6 +247,33 @@ TEST_P(StrategyTest, ARefusalOfTheStoreChangesNothing) {
 INSTANTIATE_TEST_SUITE_P(All, StrategyTest,
                          testing::ValuesIn(Strategies().begin(), Strategies().end()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// Only `paged` remembers more than the last text.
+TEST(PagedCache, FindsTheTextsOfEarlierSequences) {
+  TestStore store(kBlockBytes);
+  KvCacheOptions kv_options;
+  kv_options.groups.emplace_back().block_bytes = kBlockBytes;
+  kv_options.budget_bytes = 100 * kBlockBytes;
+  const auto kv_cache = KvCache::Make(std::move(kv_options), &store).value();
+  CacheOptions options;
+  options.cache = kv_cache.get();
+  options.store = &store;
+  options.ns = kv_cache->OpenNamespace({}).value();
+  options.max_tokens = kMaxTokens;
+  const std::vector<TokenId> first = Text(70, 0), second = Text(50, 500);
+  {
+    const auto cache = MakePagedCache(options);
+    EXPECT_EQ(RunText(*cache, first, 69, 16), 0u);
+    EXPECT_EQ(RunText(*cache, second, 49, 16), 0u);
+    EXPECT_EQ(RunText(*cache, first, 69, 16), 69u);
+  }
+  const auto cache = MakePagedCache(options);
+  EXPECT_EQ(RunText(*cache, second, 49, 16), 49u);
+  const auto other = MakePagedCache(options);
+  EXPECT_EQ(RunText(*other, second, 49, 16), 49u);
+  EXPECT_EQ(other->View().blocks[0], cache->View().blocks[0]);  // shared
+  EXPECT_EQ(kv_cache->stats().one_answer_violations, 0u);
+}
 
 TEST(Strategies, AreFoundByNameAndTheErrorListsThem) {
   for (const Strategy& strategy : Strategies()) {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "kv/block_pool.h"
+#include "kvern/kv.h"
 
 namespace kvern::sim {
 namespace {
@@ -17,32 +17,41 @@ std::vector<kv::GroupSpec> OneGroup(const FragmentationOptions& options) {
   return {group};
 }
 
-// What is held of the budget, whoever hands it out: the arena (regions) or the pool (blocks).
+std::unique_ptr<kv::KvCache> MakeKvCache(kv::BlockStore* store, size_t budget_bytes,
+                                         const FragmentationOptions& options) {
+  kv::KvCacheOptions cache;
+  cache.groups = OneGroup(options);
+  cache.budget_bytes = budget_bytes;
+  return kv::KvCache::Make(std::move(cache), store).value();
+}
+
+// What is held of the budget, whoever hands it out: the arena (regions) or the cache (blocks).
 class Memory {
  public:
   Memory(std::unique_ptr<kv::ArenaStore> store, const FragmentationOptions& options)
       : store_(std::move(store)),
-        pool_(store_.get(), store_->budget_bytes(), OneGroup(options)),
+        cache_(MakeKvCache(store_.get(), store_->budget_bytes(), options)),
+        ns_(cache_->OpenNamespace({}).value()),
         max_tokens_(options.max_tokens) {}
 
   std::unique_ptr<kv::SequenceCache> MakeCache(const kv::Strategy& strategy) {
     kv::CacheOptions options;
-    options.pool = &pool_;
+    options.cache = cache_.get();
+    options.store = store_.get();
+    options.ns = ns_;
     options.max_tokens = max_tokens_;
     return strategy.make(std::move(options));
   }
 
   size_t free_bytes() const {
-    const kv::PoolStats pool = pool_.stats();
-    const size_t in_regions = store_->bytes_held() - pool.mapped_bytes;
-    const size_t in_blocks = pool.bytes.Sum() - pool.bytes.free;
-    return store_->budget_bytes() - in_regions - in_blocks;
+    const kv::KvStats stats = cache_->stats();
+    return HandsOutBlocks(stats) ? stats.bytes.free : store_->budget_bytes() - store_->bytes_held();
   }
 
   // The most that one sequence could have now: one hole, or any free blocks.
   size_t usable_bytes() const {
-    const kv::PoolStats pool = pool_.stats();
-    return pool.mapped_bytes > 0 ? pool.bytes.free : store_->stats().largest_hole_bytes;
+    const kv::KvStats stats = cache_->stats();
+    return HandsOutBlocks(stats) ? stats.bytes.free : store_->stats().largest_hole_bytes;
   }
 
   // What the Extend(num_tokens) that has just failed asked for at once.
@@ -51,7 +60,7 @@ class Memory {
     if (arena.num_refused > std::exchange(num_refused_, arena.num_refused)) {
       return arena.last_refused_bytes;
     }
-    const kv::GroupSpec& group = pool_.group({});
+    const kv::GroupSpec& group = cache_->options().groups.front();
     const size_t num_blocks =
         (cache.length() + num_tokens + group.block_tokens - 1) / group.block_tokens;
     return (num_blocks - cache.View().num_blocks) * group.block_bytes;
@@ -61,8 +70,12 @@ class Memory {
   size_t budget_bytes() const { return store_->budget_bytes(); }
 
  private:
+  // A strategy does one or the other.
+  static bool HandsOutBlocks(const kv::KvStats& stats) { return stats.peak_bytes.active > 0; }
+
   const std::unique_ptr<kv::ArenaStore> store_;
-  kv::BlockPool pool_;
+  const std::unique_ptr<kv::KvCache> cache_;
+  const kv::NamespaceId ns_;
   const size_t max_tokens_;
   uint64_t num_refused_ = 0;  // by the store, as last seen
 };

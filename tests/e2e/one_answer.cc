@@ -132,8 +132,7 @@ Status Append(OpenedModel& model, kv::SequenceCache& cache, std::span<const Toke
 // Logits of all positions, as a generation with this row's strategy computes them.
 Result<Logits> Generate(OpenedModel& model, const Row& row, std::span<const TokenId> tokens) {
   KVERN_ASSIGN_OR_RETURN(const kv::Strategy* strategy, kv::FindStrategy(row.strategy));
-  const auto cache = strategy->make(
-      {.pool = &model.pool(), .group = {}, .max_tokens = tokens.size(), .on_event = {}});
+  const auto cache = strategy->make(model.MakeCacheOptions());
   Logits logits;
   KVERN_RETURN_IF_ERROR(Append(model, *cache, tokens.first(kPrefill), row.chunk, logits, kPrefill));
   for (size_t end = kPrefill + 1; end <= tokens.size(); ++end) {
@@ -145,8 +144,7 @@ Result<Logits> Generate(OpenedModel& model, const Row& row, std::span<const Toke
 }
 
 Result<Logits> OnePass(OpenedModel& model, std::span<const TokenId> tokens) {
-  const auto cache = kv::Strategies().front().make(
-      {.pool = &model.pool(), .group = {}, .max_tokens = tokens.size(), .on_event = {}});
+  const auto cache = kv::Strategies().front().make(model.MakeCacheOptions());
   Logits logits;
   KVERN_RETURN_IF_ERROR(Append(model, *cache, tokens, tokens.size(), logits, tokens.size()));
   return logits;
@@ -271,8 +269,7 @@ Result<std::vector<Sequence>> MakeSequences(OpenedModel& model, const BatchRow& 
                                             References& references) {
   const Mix& mix = kMixes[row.mix];
   const kv::Strategy& paged = kv::Strategies().front();
-  const kv::CacheOptions options = {
-      .pool = &model.pool(), .group = {}, .max_tokens = model.context(), .on_event = {}};
+  const kv::CacheOptions options = model.MakeCacheOptions();
   std::vector<Sequence> sequences(mix.members.size());
   Logits none;
   for (size_t i = 0; i < sequences.size(); ++i) {

@@ -52,21 +52,14 @@ class TestModel {
 
   explicit TestModel(const model::GoldenModelSpec& spec) : TestModel(spec, Options()) {}
   TestModel(const model::GoldenModelSpec& spec, const Options& options)
-      : spec_(spec),
-        file_(model::MakeGoldenModel(spec)),
-        opened_(Open(options)),
-        store_(MakeCopyRows(opened_.layout())),
-        pool_(&store_,
-              kMaxSequences * options.context / kBlockTokens * opened_.layout().block_bytes(),
-              {MakeGroupSpec(opened_.layout())}) {}
+      : spec_(spec), file_(model::MakeGoldenModel(spec)), opened_(Open(options)) {}
 
   Executor& executor() { return opened_.executor(); }
   OpenedModel& opened() { return opened_; }
-  kv::BlockPool& pool() { return pool_; }
   uint32_t vocab_size() const { return spec_.vocab_size; }
 
   std::unique_ptr<kv::SequenceCache> MakeCache(const kv::Strategy& strategy) {
-    return strategy.make({.pool = &pool(), .max_tokens = opened_.context(), .on_event = {}});
+    return strategy.make(opened_.MakeCacheOptions());
   }
   std::unique_ptr<kv::SequenceCache> MakeCache() { return MakeCache(kv::Strategies().front()); }
 
@@ -119,6 +112,7 @@ class TestModel {
   OpenedModel Open(const Options& options) const {
     OpenOptions open;
     open.context = options.context;
+    open.pool_tokens = kMaxSequences * options.context;
     open.num_threads = options.num_threads;
     open.k_dtype = options.k_dtype;
     open.v_dtype = options.v_dtype;
@@ -130,8 +124,6 @@ class TestModel {
   const model::GoldenModelSpec spec_;
   const std::vector<std::byte> file_;
   OpenedModel opened_;
-  kv::HostBlockStore store_;
-  kv::BlockPool pool_;
 };
 
 }  // namespace kvern::engine

@@ -131,8 +131,7 @@ Result<Hash128> DigestLogits(const GoldenCase& golden, const compute::Isa& isa,
   std::vector<TokenId> tokens(*options.context);
   for (TokenId& token : tokens) token = TokenId(random.Below(golden.spec.vocab_size));
   const kv::Strategy& strategy = kv::Strategies().front();
-  const auto cache =
-      strategy.make({.pool = &model.pool(), .max_tokens = tokens.size(), .on_event = {}});
+  const auto cache = strategy.make(model.MakeCacheOptions());
   Hasher128 digest;
   const std::span<const TokenId> all(tokens);
   KVERN_RETURN_IF_ERROR(Step(model, *cache, all.first(golden.num_prefill), digest));

@@ -5,6 +5,7 @@
 
 #include "base/memory_info.h"
 #include "engine/exec/cpu.h"
+#include "engine/exec/fingerprint.h"
 #include "model/arch/architecture.h"
 #include "model/vocab_loader.h"
 
@@ -58,13 +59,19 @@ Result<OpenedModel> OpenedModel::Open(model::Gguf gguf, const OpenOptions& optio
   KVERN_RETURN_IF_ERROR(CheckMemory(*opened.gguf_, weight_bytes, kv_bytes));
 
   opened.team_ = std::make_unique<ThreadTeam>(options.num_threads);
+  const kv::NamespaceSpec spec =
+      MakeNamespaceSpec(*opened.gguf_, config, opened.layout_, *opened.team_);
   KVERN_ASSIGN_OR_RETURN(
       model::Model model,
       model::Model::Load(*opened.gguf_, context, opened.team_.get(), options.progress));
   opened.model_ = std::make_unique<model::Model>(std::move(model));
   opened.store_ = std::make_unique<kv::HostBlockStore>(MakeCopyRows(opened.layout_));
-  opened.pool_ = std::make_unique<kv::BlockPool>(
-      opened.store_.get(), kv_bytes, std::vector<kv::GroupSpec>{MakeGroupSpec(opened.layout_)});
+  kv::KvCacheOptions kv_options;
+  kv_options.groups = {MakeGroupSpec(opened.layout_)};
+  kv_options.budget_bytes = kv_bytes;
+  KVERN_ASSIGN_OR_RETURN(opened.kv_cache_,
+                         kv::KvCache::Make(std::move(kv_options), opened.store_.get()));
+  KVERN_ASSIGN_OR_RETURN(opened.kv_namespace_, opened.kv_cache_->OpenNamespace(spec));
   KVERN_ASSIGN_OR_RETURN(opened.executor_,
                          MakeCpuExecutor(opened.model_.get(), opened.isa_, opened.team_.get(),
                                          opened.layout_, options.max_step_tokens));
@@ -73,16 +80,24 @@ Result<OpenedModel> OpenedModel::Open(model::Gguf gguf, const OpenOptions& optio
 
 MemoryPlan OpenedModel::memory() const {
   return {.weight_bytes = executor_->info().weight_bytes,
-          .kv_bytes = pool_->budget_bytes(),
+          .kv_bytes = kv_cache_->stats().budget_bytes,
           .scratch_bytes = executor_->info().scratch_bytes,
           .rope_bytes = model_->rope().bytes()};
+}
+
+kv::CacheOptions OpenedModel::MakeCacheOptions() {
+  return {.cache = kv_cache_.get(),
+          .store = store_.get(),
+          .ns = kv_namespace_,
+          .group = {},
+          .max_tokens = context(),
+          .on_event = {}};
 }
 
 GenerationOptions OpenedModel::MakeGenerationOptions(const kv::Strategy& strategy) {
   GenerationOptions options;
   options.strategy = &strategy;
-  options.cache.pool = pool_.get();
-  options.cache.max_tokens = context();
+  options.cache = MakeCacheOptions();
   options.token_bytes = layout_.token_bytes();
   options.prefill_chunk = executor_->info().max_step_tokens;
   const auto end = tokenizer_->end_of_generation();

@@ -15,7 +15,8 @@
 #include "compute/kv_layout.h"
 #include "engine/executor.h"
 #include "engine/generation.h"
-#include "kv/block_pool.h"
+#include "kv/strategy.h"
+#include "kvern/kv.h"
 #include "model/gguf.h"
 #include "model/model.h"
 #include "model/vocab_loader.h"
@@ -29,7 +30,7 @@ struct OpenOptions {
   // Tokens of a sequence. None: kDefaultContext, or what the model was trained on if that is less.
   // 0: what the model was trained on.
   std::optional<uint32_t> context;
-  // Tokens that the pool has room for, of all sequences together. None: one context.
+  // Tokens that the KV cache has room for, of all sequences together. None: one context.
   std::optional<size_t> pool_tokens;
   size_t num_threads = 1;
   compute::KvDtype k_dtype = compute::KvDtype::kF16;
@@ -42,7 +43,7 @@ struct OpenOptions {
 // Bytes that the parts hold, and were planned to hold.
 struct MemoryPlan {
   size_t weight_bytes;
-  size_t kv_bytes;  // of a full pool
+  size_t kv_bytes;  // of a full KV cache
   size_t scratch_bytes;
   size_t rope_bytes;
 };
@@ -64,10 +65,15 @@ class OpenedModel {
   const compute::KvLayout& layout() const { return layout_; }
   const compute::Isa& isa() const { return *isa_; }
   Executor& executor() { return *executor_; }
-  kv::BlockPool& pool() { return *pool_; }
+  kv::KvCache& kv_cache() { return *kv_cache_; }
+  // Of this model's texts, whose blocks depend on it and nothing else (rule K12).
+  kv::NamespaceId kv_namespace() const { return kv_namespace_; }
   ThreadTeam& team() { return *team_; }
   uint32_t context() const { return model_->max_positions(); }
   MemoryPlan memory() const;
+
+  // A sequence of the whole context, whatever the strategy.
+  kv::CacheOptions MakeCacheOptions();
 
   // A generation of this model: strategy, context and stop tokens filled in.
   GenerationOptions MakeGenerationOptions(const kv::Strategy& strategy);
@@ -82,7 +88,8 @@ class OpenedModel {
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<kv::BlockStore> store_;
-  std::unique_ptr<kv::BlockPool> pool_;
+  std::unique_ptr<kv::KvCache> kv_cache_;
+  kv::NamespaceId kv_namespace_{};
   std::unique_ptr<Executor> executor_;
 };
 

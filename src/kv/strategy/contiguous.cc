@@ -4,6 +4,21 @@
 
 namespace kvern::kv {
 
+Result<size_t> ContiguousCache::Begin(std::span<const TokenId> tokens, size_t max_kept) {
+  const std::span<const TokenId> own =
+      std::span(tokens_).first(std::min(tokens_.size(), num_committed_));
+  const auto common = std::ranges::mismatch(own, tokens).in1 - own.begin();
+  Truncate(std::min(static_cast<size_t>(common), max_kept));
+  return length_;
+}
+
+Status ContiguousCache::Extend(std::span<const TokenId> tokens) {
+  CHECK(tokens_.size() == length_);
+  KVERN_RETURN_IF_ERROR(Extend(tokens.size()));
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  return {};
+}
+
 Status ContiguousCache::Extend(size_t num_tokens) {
   KVERN_RETURN_IF_ERROR(ledger_.CheckContext(length_, num_tokens));
   const size_t num_blocks = ledger_.BlocksFor(length_ + num_tokens);
@@ -21,6 +36,8 @@ Status ContiguousCache::Extend(size_t num_tokens) {
 void ContiguousCache::Truncate(size_t length) {
   CHECK(length <= length_);
   length_ = length;
+  num_committed_ = std::min(num_committed_, length);
+  if (tokens_.size() > length) tokens_.resize(length);
   addresses_.resize(ledger_.BlocksFor(length));
   if (length > 0 || !policy_.frees_when_empty) return;
   FreeRegion(region_);
@@ -31,6 +48,8 @@ void ContiguousCache::Truncate(size_t length) {
 Result<std::unique_ptr<SequenceCache>> ContiguousCache::Fork() {
   auto fork = std::make_unique<ContiguousCache>(ledger_.options(), policy_);
   KVERN_RETURN_IF_ERROR(fork->Extend(length_));
+  fork->num_committed_ = num_committed_;
+  fork->tokens_ = tokens_;
   if (length_ > 0) {
     store()->Copy(fork->region_.data(), region_.data(), addresses_.size() * ledger_.block_bytes());
     fork->ledger_.Copied(CacheEvent::Kind::kGrowCopy, length_);

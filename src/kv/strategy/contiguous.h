@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kv/strategy/ledger.h"
@@ -26,7 +27,10 @@ class ContiguousCache final : public SequenceCache {
   ContiguousCache(const ContiguousCache&) = delete;
   ContiguousCache& operator=(const ContiguousCache&) = delete;
 
+  Result<size_t> Begin(std::span<const TokenId> tokens, size_t max_kept) override;
+  Status Extend(std::span<const TokenId> tokens) override;
   Status Extend(size_t num_tokens) override;
+  void Commit() override { num_committed_ = length_; }
   void Truncate(size_t length) override;
   Result<std::unique_ptr<SequenceCache>> Fork() override;
   PagedView View() const override {
@@ -39,7 +43,7 @@ class ContiguousCache final : public SequenceCache {
   size_t Capacity(Region region) const { return region.size() / ledger_.block_bytes(); }
   Status Grow(size_t num_blocks);
   void FreeRegion(Region region);
-  BlockStore* store() const { return ledger_.options().pool->store(); }
+  BlockStore* store() const { return ledger_.options().store; }
 
   Ledger ledger_;
   const ContiguousPolicy policy_;
@@ -47,6 +51,8 @@ class ContiguousCache final : public SequenceCache {
   std::vector<std::byte*> addresses_;  // of the blocks in use
   size_t num_dirty_ = 0;               // blocks of the region that have ever been in use
   size_t length_ = 0;
+  size_t num_committed_ = 0;     // rows
+  std::vector<TokenId> tokens_;  // of the rows, as far as it was told
 };
 
 }  // namespace kvern::kv

@@ -3,11 +3,18 @@
 #include <algorithm>
 
 namespace kvern::kv {
+namespace {
+
+const GroupSpec& GroupOf(const CacheOptions& options) {
+  return options.cache->options().groups[static_cast<size_t>(options.group)];
+}
+
+}  // namespace
 
 Ledger::Ledger(CacheOptions options)
     : options_(std::move(options)),
-      block_bytes_(options_.pool->group(options_.group).block_bytes),
-      block_tokens_(options_.pool->group(options_.group).block_tokens) {}
+      block_bytes_(GroupOf(options_).block_bytes),
+      block_tokens_(GroupOf(options_).block_tokens) {}
 
 size_t Ledger::BlocksFor(size_t num_tokens) const {
   return (num_tokens + block_tokens_ - 1) / block_tokens_;

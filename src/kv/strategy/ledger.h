@@ -30,6 +30,7 @@ class Ledger {
 
   const CacheOptions& options() const { return options_; }
   size_t block_bytes() const { return block_bytes_; }
+  size_t block_tokens() const { return block_tokens_; }
 
  private:
   void Tell(CacheEvent::Kind kind, size_t bytes, size_t tokens) const;
