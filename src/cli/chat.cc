@@ -2,23 +2,58 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <charconv>
 #include <utility>
 
 namespace kvern::cli {
+namespace {
+
+// The first word, and what follows it.
+std::pair<std::string_view, std::string_view> SplitWord(std::string_view line) {
+  const size_t space = std::min(line.find(' '), line.size());
+  return {line.substr(0, space), line.substr(std::min(space + 1, line.size()))};
+}
+
+}  // namespace
 
 struct Chat::SlashCommand {
   std::string_view name;
+  std::string_view argument;  // as help spells it; empty: it takes none
   std::string_view help;
-  void (*run)(Chat& chat);
+  void (*run)(Chat& chat, std::string_view argument);
 };
 
 std::span<const Chat::SlashCommand> Chat::SlashCommands() {
   static constexpr SlashCommand kCommands[] = {
-      {"/clear", "forget the conversation", [](Chat& chat) { chat.Clear(); }},
-      {"/regen", "answer the last message once more", [](Chat& chat) { chat.Regenerate(); }},
-      {"/stats", "speed and KV cache so far", [](Chat& chat) { chat.PrintStats(); }},
-      {"/help", "this list", [](Chat& chat) { chat.PrintHelp(); }},
-      {"/exit", "leave", [](Chat& chat) { chat.Exit(); }},
+      {.name = "/clear",
+       .argument = "",
+       .help = "forget the conversation",
+       .run = [](Chat& chat, std::string_view) { chat.Clear(); }},
+      {.name = "/regen",
+       .argument = "",
+       .help = "answer the last message once more",
+       .run = [](Chat& chat, std::string_view) { chat.Regenerate(); }},
+      {.name = "/edit",
+       .argument = "N",
+       .help = "replace your message N and go on from there",
+       .run = [](Chat& chat, std::string_view argument) { chat.Edit(argument); }},
+      {.name = "/history",
+       .argument = "",
+       .help = "your messages, numbered",
+       .run = [](Chat& chat, std::string_view) { chat.PrintHistory(); }},
+      {.name = "/stats",
+       .argument = "",
+       .help = "speed and KV cache so far",
+       .run = [](Chat& chat, std::string_view) { chat.PrintStats(); }},
+      {.name = "/help",
+       .argument = "",
+       .help = "this list",
+       .run = [](Chat& chat, std::string_view) { chat.PrintHelp(); }},
+      {.name = "/exit",
+       .argument = "",
+       .help = "leave",
+       .run = [](Chat& chat, std::string_view) { chat.Exit(); }},
   };
   return kCommands;
 }
@@ -69,9 +104,11 @@ std::optional<std::string> Chat::ReadMessage() {
   }
 }
 
-void Chat::RunSlashCommand(const std::string& line) {
+void Chat::RunSlashCommand(std::string_view line) {
+  const auto [name, argument] = SplitWord(line);
   for (const SlashCommand& command : SlashCommands()) {
-    if (line == command.name) return command.run(*this);
+    const bool fits = argument.empty() || !command.argument.empty();
+    if (name == command.name && fits) return command.run(*this, argument);
   }
   options_.out(fmt::format("{}: no such command\n", line));
   PrintHelp();
@@ -124,6 +161,55 @@ void Chat::Regenerate() {
   if (!AskBackend()) turns_.push_back(std::move(previous));
 }
 
+void Chat::Edit(std::string_view argument) {
+  const auto [number, text] = SplitWord(argument);
+  const auto index = FindMessage(number);
+  if (!index) return;
+  std::string message(text);
+  if (message.empty()) {
+    options_.out(fmt::format("was: {}\n", turns_[*index].content));
+    auto line = ReadMessage();
+    if (!line) return Exit();
+    if (line->empty() || line->front() == '/') {
+      options_.out("not changed\n");
+      return line->empty() ? void() : RunSlashCommand(*line);
+    }
+    message = std::move(*line);
+  }
+  std::vector<ChatTurn> previous = turns_;
+  const uint32_t completion_index = std::exchange(completion_index_, 0);
+  turns_.resize(*index);
+  turns_.push_back({"user", std::move(message)});
+  if (AskBackend()) return;
+  turns_ = std::move(previous);
+  completion_index_ = completion_index;
+}
+
+std::optional<size_t> Chat::FindMessage(std::string_view number) {
+  size_t wanted = 0;
+  const auto parsed = std::from_chars(number.data(), number.data() + number.size(), wanted);
+  const bool is_number = parsed.ec == std::errc() && parsed.ptr == number.data() + number.size();
+  size_t count = 0;
+  for (size_t i = 0; i < turns_.size(); ++i) {
+    if (turns_[i].role == "user" && ++count == wanted && is_number) return i;
+  }
+  if (count == 0) {
+    options_.out("/edit N: there is no message yet\n");
+  } else {
+    options_.out(fmt::format("/edit N: there is no message '{}': N is {} (/history lists them)\n",
+                             number, count == 1 ? "1" : fmt::format("1 to {}", count)));
+  }
+  return std::nullopt;
+}
+
+void Chat::PrintHistory() const {
+  size_t count = 0;
+  for (const ChatTurn& turn : turns_) {
+    if (turn.role == "user") options_.out(fmt::format("{:3} {}\n", ++count, turn.content));
+  }
+  if (count == 0) options_.out("no message yet\n");
+}
+
 void Chat::PrintStats() const {
   if (!total_) {
     options_.out("no reply yet\n");
@@ -134,7 +220,8 @@ void Chat::PrintStats() const {
 
 void Chat::PrintHelp() const {
   for (const SlashCommand& command : SlashCommands()) {
-    options_.out(fmt::format("  {:8} {}\n", command.name, command.help));
+    const std::string usage = fmt::format("{} {}", command.name, command.argument);
+    options_.out(fmt::format("  {:9} {}\n", usage, command.help));
   }
 }
 

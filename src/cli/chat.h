@@ -1,7 +1,8 @@
 // Chat: a conversation in the terminal.
 //
 // Reads lines, sends the whole conversation to a ChatBackend and streams the reply. Lines that
-// start with / are commands (see /help). A line that ends with \ goes on in the next. Ctrl-C stops
+// start with / are commands (see /help). A line that ends with \ goes on in the next. The user's
+// messages are numbered from 1; an edited one is answered anew and those after it go. Ctrl-C stops
 // a reply and keeps what was said; a second one in a row leaves. At the end it prints the totals.
 //
 // One thread. Knows no engine: cmd_run.cc brings the backend.
@@ -81,12 +82,17 @@ class Chat {
 
   // The next message or command, or nothing when the user leaves.
   std::optional<std::string> ReadMessage();
-  void RunSlashCommand(const std::string& line);
+  void RunSlashCommand(std::string_view line);
   void Answer(const std::string& message);
   // Whether there was a reply.
   bool AskBackend();
   void Clear();
   void Regenerate();
+  // `argument` is "N" or "N new text".
+  void Edit(std::string_view argument);
+  // The index in turns_ of the user's message that `number` names; says so if there is none.
+  std::optional<size_t> FindMessage(std::string_view number);
+  void PrintHistory() const;
   void PrintStats() const;
   void PrintHelp() const;
   void Exit() { is_leaving_ = true; }

@@ -119,6 +119,50 @@ TEST_F(ChatTest, RegenDrawsAnotherAnswerToTheSameTurns) {
   EXPECT_THAT(output_, HasSubstr("reply 3.0"));
 }
 
+TEST_F(ChatTest, EditReplacesAMessageAndDropsWhatCameAfter) {
+  RunChat({Line("one"), Line("two"), Line("/regen"), Line("three"), Line("/edit 2 deux"),
+           Line("/history"), Line("/edit 1"), Line("un\\"), Line("et"), Line("/history")},
+          "Be brief.");
+  ASSERT_EQ(backend_.requests.size(), 6u);
+  EXPECT_THAT(Contents(4),
+              ElementsAre("system: Be brief.", "user: one", "assistant: reply 2.0", "user: deux"));
+  EXPECT_THAT(output_, HasSubstr("reply 4.0\n  1 one\n  2 deux\n"));  // drawn as a first answer
+  EXPECT_THAT(output_, HasSubstr("was: one\n"));
+  EXPECT_THAT(Contents(5), ElementsAre("system: Be brief.", "user: un\net"));
+  EXPECT_THAT(output_, HasSubstr("reply 2.0\n  1 un\net\n"));
+}
+
+TEST_F(ChatTest, EditNamesTheMessagesThatThereAre) {
+  RunChat({Line("/edit 1 x"), Line("/history"), Line("one"), Line("/edit 2 x"), Line("two"),
+           Line("/edit"), Line("/edit 0 x"), Line("/edit 3 x"), Line("/edit 1x")});
+  EXPECT_EQ(backend_.requests.size(), 2u);
+  EXPECT_THAT(output_, HasSubstr("/edit N: there is no message yet\nno message yet\n"));
+  EXPECT_THAT(output_, HasSubstr("/edit N: there is no message '2': N is 1 (/history lists them)"));
+  for (const char* number : {"''", "'0'", "'3'", "'1x'"}) {
+    EXPECT_THAT(output_, HasSubstr(fmt::format("no message {}: N is 1 to 2", number)));
+  }
+}
+
+TEST_F(ChatTest, AnEditWithoutTextOrAnswerChangesNothing) {
+  RunChat({Line("one"), Line("/edit 1"), Line(""), Line("/edit 1"), Line("/stats"), Line("two")});
+  EXPECT_THAT(output_, HasSubstr("was: one\nnot changed\nwas: one\nnot changed\nlast reply: "));
+  EXPECT_THAT(Contents(1), ElementsAre("user: one", "assistant: reply 1.0", "user: two"));
+
+  backend_.requests.clear();
+  FakeLines lines({Line("one"), Line("/edit 1 long"), Line("/regen")});
+  Chat chat(backend_, lines,
+            {.system_prompt = "",
+             .out =
+                 [&](std::string_view text) {
+                   if (text == "reply 1.0") backend_.error = Errorf(ErrorCode::kIo, "failed");
+                 },
+             .interrupt = &interrupt_});
+  chat.Run();
+  ASSERT_EQ(chat.turns().size(), 2u);
+  EXPECT_THAT(Contents(1), ElementsAre("user: long"));
+  EXPECT_THAT(Contents(2), ElementsAre("user: one"));
+}
+
 TEST_F(ChatTest, AnErrorDropsTheMessageAndTheChatGoesOn) {
   backend_.error = Errorf(ErrorCode::kInvalidArgument, "300 tokens do not fit into -c 256");
   RunChat({Line("long"), Line("/regen"), Line("/stats")});

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -144,7 +145,7 @@ class Conversation(harness.CommandTest):
     def start(self, *flags):
         terminal = Terminal("run", "-m", harness.default_model, "--temp", "0", *flags)
         self.addCleanup(terminal.close)
-        terminal.wait_for("> ")
+        terminal.wait_for("leaves.\r\n> ")  # not the progress bar's arrow
         return terminal
 
     def test_commands_and_the_closing_line(self):
@@ -160,6 +161,57 @@ class Conversation(harness.CommandTest):
         terminal.type("/exit\n")
         terminal.wait_for("KV cache")
         self.assertEqual(terminal.process.wait(10), 0)
+
+    def test_edits_keep_exactly_the_unchanged_prefix(self):
+        river, mountain, lake = "Name a long river.", "Name a long mountain range.", "And a lake?"
+        terminal = self.start("-n", "12", "--chat-template", "chatml")
+
+        def ids(*turns):
+            roles = ("user", "assistant")
+            text = "".join(f"<|im_start|>{roles[n % 2]}\n{turn}<|im_end|>\n"
+                           for n, turn in enumerate(turns)) + "<|im_start|>assistant\n"
+            return json.loads(self.output_of("tokenize", "-m", harness.default_model, "--no-bos",
+                                             "--ids", "-p", text))
+
+        def say(line):
+            terminal.type(line + "\n")
+            terminal.wait_for(line.split(" ", 2)[-1] + "\r\n")
+            reply = terminal.wait_for("\n> ").replace("\r", "")
+            reply = reply.removesuffix("\n(cut off: -n or -c was reached)")
+            terminal.type("/stats\n")
+            counts = re.search(r"prefill (\d+) tokens(?: \((\d+) cached\))?",
+                               terminal.wait_for("\n> "))
+            return reply, int(counts[1]), int(counts[2] or 0)
+
+        def common(a, b):
+            return len(os.path.commonprefix([a, b]))
+
+        first, num_tokens, num_cached = say(river)
+        of_river = ids(river)
+        self.assertEqual((num_tokens, num_cached), (len(of_river), 0))
+        second, num_tokens, num_cached = say(lake)
+        of_lake = ids(river, first, lake)
+        self.assertEqual(num_tokens, len(of_lake))
+        self.assertGreaterEqual(num_cached, len(of_river))
+
+        # Another first message: what it has in common with the old one.
+        edited, num_tokens, num_cached = say(f"/edit 1 {mountain}")
+        of_mountain = ids(mountain)
+        self.assertEqual((num_tokens, num_cached),
+                         (len(of_mountain), common(of_mountain, of_river)))
+        alone = self.output_of("run", "-m", harness.default_model, "--temp", "0", "-n", "12",
+                               "--chat-template", "chatml", "-p", mountain, "--json")
+        self.assertEqual(edited.strip(), json.loads(alone)["text"].strip())
+
+        # Back again: all but the last token, whose logits are needed; so the old branch is there.
+        self.assertEqual(say(f"/edit 1 {river}"), (first, len(of_river), len(of_river) - 1))
+        self.assertEqual(say(lake), (second, len(of_lake), len(of_lake) - 1))
+        self.assertEqual(say("/regen"), (second, len(of_lake), len(of_lake) - 1))
+
+        terminal.type("/history\n")
+        self.assertIn(f"  1 {river}\r\n  2 {lake}\r", terminal.wait_for("\n> "))
+        terminal.type("/edit 3 no\n")
+        self.assertIn("there is no message '3': N is 1 to 2", terminal.wait_for("\n> "))
 
     def test_interrupts(self):
         terminal = self.start()
