@@ -1,55 +1,38 @@
-// kvern explain example: attention and its cache on numbers that can be checked by hand.
-#include <fmt/core.h>
-
+// kvern explain: what the insides of Kvern do, on examples small enough to follow.
 #include <CLI/CLI.hpp>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/commands.h"
-#include "cli/engine_flags.h"
-#include "cli/explain_example.h"
-#include "cli/json_output.h"
-#include "compute/isa.h"
 
 namespace kvern::cli {
 namespace {
 
-struct ExplainFlags {
-  std::string k_dtype = "f32";
-  std::string v_dtype = "f32";
-  std::string isa = "auto";
-  bool json = false;
+constexpr Command kSubcommands[] = {
+    {.name = "example",
+     .help = "One attention head and its KV cache, step by step",
+     .declare = DeclareExplainExample},
+    {.name = "tree",
+     .help = "The prefix tree of a list of prompts, and what each finds in it",
+     .declare = DeclareExplainTree},
 };
-
-Status ExplainExample(const ExplainFlags& flags) {
-  KVERN_ASSIGN_OR_RETURN(const compute::KvDtype k_dtype, ParseKvDtype("-ctk", flags.k_dtype));
-  KVERN_ASSIGN_OR_RETURN(const compute::KvDtype v_dtype, ParseKvDtype("-ctv", flags.v_dtype));
-  KVERN_ASSIGN_OR_RETURN(const compute::Isa* isa, compute::SelectIsa(flags.isa));
-  KVERN_ASSIGN_OR_RETURN(const auto example, engine::ComputeWorkedExample(*isa, k_dtype, v_dtype));
-  if (flags.json) {
-    PrintJson(WorkedExampleJson(example));
-  } else {
-    fmt::print("{}", WorkedExampleText(example));
-  }
-  return {};
-}
 
 }  // namespace
 
 Action DeclareExplain(CLI::App& app) {
-  const auto flags = std::make_shared<ExplainFlags>();
+  std::vector<std::pair<CLI::App*, Action>> subcommands;
+  for (const Command& command : kSubcommands) {
+    CLI::App* const subcommand =
+        app.add_subcommand(std::string(command.name), std::string(command.help));
+    subcommands.emplace_back(subcommand, command.declare(*subcommand));
+  }
   app.require_subcommand(1);
-  CLI::App* const example =
-      app.add_subcommand("example", "One attention head and its KV cache, step by step");
-  example->add_option("--cache-type-k", flags->k_dtype, "Type of K in the cache (short: -ctk)")
-      ->capture_default_str();
-  example->add_option("--cache-type-v", flags->v_dtype, "Type of V in the cache (short: -ctv)")
-      ->capture_default_str();
-  example->add_option("--isa", flags->isa, "Instruction set of the kernels; the text is the same")
-      ->capture_default_str();
-  example->add_flag("--json", flags->json, "Print JSON, with every number unrounded");
-  return [flags] { return ExplainExample(*flags); };
+  return [subcommands]() -> Status {
+    for (const auto& [subcommand, action] : subcommands) {
+      if (subcommand->parsed()) return action();
+    }
+    return {};
+  };
 }
 
 }  // namespace kvern::cli

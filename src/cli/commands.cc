@@ -28,7 +28,7 @@ constexpr Command kCommands[] = {
      .help = "Replay traces of requests on the KV library, without a model",
      .declare = DeclareSim},
     {.name = "explain",
-     .help = "Show how attention and the KV cache work, on an example",
+     .help = "Show how attention and the KV cache work, on examples",
      .declare = DeclareExplain},
     {.name = "inspect", .help = "Show what a model file holds", .declare = DeclareInspect},
     {.name = "version",

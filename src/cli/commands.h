@@ -43,6 +43,10 @@ Action DeclareSim(CLI::App& app);
 Action DeclareTokenize(CLI::App& app);
 Action DeclareVersion(CLI::App& app);
 
+// The subcommands of explain, one cmd_explain_<name>.cc each.
+Action DeclareExplainExample(CLI::App& app);
+Action DeclareExplainTree(CLI::App& app);
+
 // The subcommands of sim, one cmd_sim_<name>.cc each.
 Action DeclareSimFragmentation(CLI::App& app);
 

@@ -77,6 +77,40 @@ class Inspect(harness.CommandTest):
         self.assertIsInstance(document, dict)
 
 
+class ExplainTree(harness.CommandTest):
+    CATS = ("-p", "the cat sat", "-p", "the cat ran")
+
+    def tree(self, *flags, **options):
+        return json.loads(self.output_of("explain", "tree", "--json", *flags, **options))
+
+    def test_characters(self):
+        out = self.output_of("explain", "tree", "--chars", *self.CATS)
+        self.assertIn("11 tokens: 8 cached, 2 blocks\n", out)
+        self.assertIn('at 8 it has "r", where a cached text has "s"', out)
+        self.assertIn('└─ "the " "cat "  2 blocks, 2 prompts\n   ├─ ', out)
+        larger = self.tree("--chars", "--block-tokens", "5", *self.CATS)
+        self.assertEqual(larger["prompts"][1]["in_whole_blocks"], 5)
+        self.assertEqual(larger["prompts"][1]["copied_rows"], 3)
+
+    def test_tokens_of_a_model(self):
+        model = ("-m", harness.default_model, "--block-tokens", "2")
+        tree = self.tree(*model, *self.CATS)
+        ids = [json.loads(self.output_of("tokenize", "-m", harness.default_model, "--ids", "-p", text))
+               for text in self.CATS[1::2]]
+        self.assertEqual([prompt["tokens"] for prompt in tree["prompts"]], ids)
+        lines = "\n".join(self.CATS[1::2])
+        self.assertEqual(self.tree(*model, "-f", "-", text=lines), tree)
+        self.assertEqual(self.tree(*model, text=json.dumps(self.CATS[1::2])), tree)
+
+    def test_errors(self):
+        explain = ("explain", "tree", "--chars")
+        self.assert_fails(USAGE, "there is no prompt", *explain, text="")
+        self.assert_fails(USAGE, "no JSON list of texts", *explain, text="[1]")
+        self.assert_fails(USAGE, "prompt 2 has no tokens", *explain, text='["a", ""]')
+        self.assert_fails(USAGE, "-p and -f", *explain, "-p", "a", "-f", "b")
+        self.assert_fails(USAGE, "--block-tokens: 0", *explain, "-p", "a", "--block-tokens", "0")
+
+
 class Tokenize(harness.CommandTest):
     TEXT = "Hello<|im_end|> wörld"
 
