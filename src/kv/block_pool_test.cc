@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <map>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "kv/test_support.h"
@@ -218,6 +220,139 @@ TEST(BlockPool, AnIdleGroupsMemoryServesAnother) {
     }
   }
   EXPECT_EQ(store.bytes_held(), pool.budget_bytes());
+}
+
+// ---- Waste between groups
+
+// Two groups at random, until one is refused.
+class Waste {
+ public:
+  explicit Waste(uint64_t seed)
+      : random_(seed),
+        store_(64),
+        pool_(&store_, /*budget_bytes=*/16 * kSlabBytes, Groups({64, 192}), kSlabBytes) {}
+  ~Waste() {
+    for (auto& blocks : active_) pool_.Release(blocks);
+    for (const BlockId block : cached_) pool_.Unpublish(block);
+  }
+
+  // Returns the group that was refused.
+  GroupId FillUp() {
+    for (;;) {
+      const size_t group = random_() % 2;
+      const size_t what = random_() % 8;
+      if (what < 5) {
+        const auto block = pool_.Allocate(GroupId(group));
+        if (!block.ok()) return GroupId(group);
+        std::fill_n(pool_.Address(*block), BlockBytes(group), Content(*block));
+        active_[group].push_back(*block);
+      } else if (!active_[group].empty()) {
+        std::swap(active_[group][random_() % active_[group].size()], active_[group].back());
+        const BlockId block = active_[group].back();
+        active_[group].pop_back();
+        if (what == 5) {
+          pool_.Publish(block);
+          cached_.insert(block);
+        }
+        pool_.Release(block);
+      }
+    }
+  }
+
+  // Most active blocks of a group become cached, and many of those free.
+  void Thin(GroupId group) {
+    auto& active = active_[static_cast<size_t>(group)];
+    for (size_t left = active.size(); left > 0; --left) {
+      if (random_() % 16 == 0) continue;
+      std::swap(active[left - 1], active.back());
+      if (random_() % 3 == 0) {
+        pool_.Publish(active.back());
+        cached_.insert(active.back());
+      }
+      pool_.Release(active.back());
+      active.pop_back();
+    }
+  }
+
+  void AllocateAll(GroupId group) {
+    for (;;) {
+      const auto block = pool_.Allocate(group);
+      if (!block.ok()) return;
+      std::fill_n(pool_.Address(*block), BlockBytes(static_cast<size_t>(group)), Content(*block));
+      active_[static_cast<size_t>(group)].push_back(*block);
+    }
+  }
+
+  // What the prefix cache does before it evicts. Returns the blocks moved.
+  size_t MoveAllFor(GroupId wanting) {
+    size_t num_moved = 0;
+    while (const auto blocks = pool_.FindSpareSlab(wanting)) {
+      for (const BlockId block : *blocks) {
+        const size_t group = static_cast<size_t>(pool_.GroupIdOf(block));
+        const std::byte content = *pool_.Address(block);
+        const BlockId moved = pool_.Move(block);
+        EXPECT_TRUE(IsFilled(pool_.Address(moved), BlockBytes(group), content));
+        cached_.erase(block);
+        cached_.insert(moved);
+        ++num_moved;
+      }
+      pool_.CheckInvariants();
+    }
+    return num_moved;
+  }
+
+  // Free blocks of a group in slabs that hold no active block, and blocks of a slab.
+  void ExpectBoundedWaste(GroupId group) const {
+    const size_t per_slab = kSlabBytes / BlockBytes(static_cast<size_t>(group));
+    std::map<const std::byte*, size_t> num_used, num_active;  // by slab
+    const auto count = [&](BlockId block, bool is_active) {
+      if (pool_.GroupIdOf(block) != group) return;
+      const std::byte* const slab = SlabOf(pool_.Address(block));
+      ++num_used[slab];
+      num_active[slab] += is_active;
+    };
+    for (const auto& blocks : active_) {
+      for (const BlockId block : blocks) count(block, true);
+    }
+    for (const BlockId block : cached_) count(block, false);
+    size_t num_free = 0;
+    for (const auto& [slab, used] : num_used) {
+      if (num_active[slab] == 0) num_free += per_slab - used;
+    }
+    EXPECT_LT(num_free, per_slab);
+  }
+
+ private:
+  static constexpr size_t kSlabBytes = 1536;
+
+  size_t BlockBytes(size_t group) const { return pool_.group(GroupId(group)).block_bytes; }
+  static std::byte Content(BlockId block) { return std::byte(static_cast<uint32_t>(block) | 1); }
+  // The region that an address is in.
+  const std::byte* SlabOf(const std::byte* address) const { return store_.RegionOf(address); }
+
+  std::mt19937_64 random_;
+  TestStore store_;
+  BlockPool pool_;
+  std::array<std::vector<BlockId>, 2> active_;
+  std::set<BlockId> cached_;
+};
+
+TEST(BlockPool, WhenAGroupIsRefusedTheOthersHaveLessThanASlabFreeBesideTheirActiveBlocks) {
+  size_t num_moved = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Waste waste(seed);
+    const GroupId refused = waste.FillUp();
+    const GroupId other = refused == GroupId(0) ? GroupId(1) : GroupId(0);
+    waste.Thin(other);
+    for (size_t moved = 1; moved > 0; num_moved += moved) {
+      waste.AllocateAll(refused);
+      moved = waste.MoveAllFor(refused);
+    }
+    waste.ExpectBoundedWaste(other);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(num_moved, 0u);
 }
 
 TEST(BlockPool, AFailedReserveChangesNothing) {

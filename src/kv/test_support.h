@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -82,6 +83,11 @@ class TestStore final : public BlockStore {
     }
   }
   size_t bytes_held() const override { return bytes_held_; }
+
+  // The start of the region that an address is in.
+  const std::byte* RegionOf(const std::byte* address) const {
+    return std::prev(regions_.upper_bound(const_cast<std::byte*>(address)))->first;
+  }
 
  private:
   const size_t block_bytes_;
