@@ -248,18 +248,28 @@ INSTANTIATE_TEST_SUITE_P(All, StrategyTest,
                          testing::ValuesIn(Strategies().begin(), Strategies().end()),
                          [](const auto& info) { return std::string(info.param.name); });
 
+class PagedCacheTest : public testing::Test {
+ protected:
+  CacheOptions MakeOptions(size_t num_blocks) {
+    KvCacheOptions options;
+    options.groups.emplace_back().block_bytes = kBlockBytes;
+    options.budget_bytes = num_blocks * kBlockBytes;
+    kv_cache_ = KvCache::Make(std::move(options), &store_).value();
+    CacheOptions cache;
+    cache.cache = kv_cache_.get();
+    cache.store = &store_;
+    cache.ns = kv_cache_->OpenNamespace({}).value();
+    cache.max_tokens = kMaxTokens;
+    return cache;
+  }
+
+  TestStore store_{kBlockBytes};
+  std::unique_ptr<KvCache> kv_cache_;
+};
+
 // Only `paged` remembers more than the last text.
-TEST(PagedCache, FindsTheTextsOfEarlierSequences) {
-  TestStore store(kBlockBytes);
-  KvCacheOptions kv_options;
-  kv_options.groups.emplace_back().block_bytes = kBlockBytes;
-  kv_options.budget_bytes = 100 * kBlockBytes;
-  const auto kv_cache = KvCache::Make(std::move(kv_options), &store).value();
-  CacheOptions options;
-  options.cache = kv_cache.get();
-  options.store = &store;
-  options.ns = kv_cache->OpenNamespace({}).value();
-  options.max_tokens = kMaxTokens;
+TEST_F(PagedCacheTest, FindsTheTextsOfEarlierSequences) {
+  const CacheOptions options = MakeOptions(100);
   const std::vector<TokenId> first = Text(70, 0), second = Text(50, 500);
   {
     const auto cache = MakePagedCache(options);
@@ -272,7 +282,16 @@ TEST(PagedCache, FindsTheTextsOfEarlierSequences) {
   const auto other = MakePagedCache(options);
   EXPECT_EQ(RunText(*other, second, 49, 16), 49u);
   EXPECT_EQ(other->View().blocks[0], cache->View().blocks[0]);  // shared
-  EXPECT_EQ(kv_cache->stats().one_answer_violations, 0u);
+  EXPECT_EQ(kv_cache_->stats().one_answer_violations, 0u);
+}
+
+TEST_F(PagedCacheTest, AFullBudgetHasNoRoomForCopiesButForTheTextAgain) {
+  const auto cache = MakePagedCache(MakeOptions(3));
+  const std::vector<TokenId> text = Text(40, 0);
+  EXPECT_EQ(RunText(*cache, text, 39, 16), 0u);
+  EXPECT_EQ(RunText(*cache, text, 39, 16), 32u);
+  EXPECT_EQ(cache->usage().bytes_copied, 0u);
+  EXPECT_EQ(cache->usage().bytes_allocated, 3 * kBlockBytes);
 }
 
 TEST(Strategies, AreFoundByNameAndTheErrorListsThem) {

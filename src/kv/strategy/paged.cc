@@ -92,9 +92,9 @@ class PagedCache final : public SequenceCache {
   Result<size_t> Admit(const Prompt& prompt, const AdmitOptions& options) {
     KvCache& cache = *ledger_.options().cache;
     Lease lease = cache.Lookup(prompt);
-    const size_t num_copied = lease.num_partial_tokens();
+    const size_t num_shared = lease.num_ram_tokens();
     KVERN_ASSIGN_OR_RETURN(sequence_, cache.Admit(lease, options));
-    return num_copied;
+    return length() - num_shared;  // less than the lease had, if there was no room for a copy
   }
 
   void End() {
