@@ -355,6 +355,40 @@ TEST(KvCacheTest, ASequenceGoesBackWithinBlocksThatWereTakenOutOfTheTree) {
   }
 }
 
+// A lease and a waiter on text that turns out to have two answers.
+TEST(KvCacheTest, LeasesAndWaitersOutliveTheTextThatTheyFound) {
+  for (const bool is_hybrid : {false, true}) {
+    KvCacheOptions options;
+    options.groups = {TestEngine::FullGroup()};
+    if (is_hybrid) options.groups.push_back(TestEngine::WindowGroup(40));
+    TestEngine engine(64, options);
+    const Text text = MakeText(64), longer = MakeText(96);
+    Lease lease_a = engine.Lookup(longer), lease_b = engine.Lookup(text);
+    Sequence a = engine.Admit(std::move(lease_a));
+    engine.Step(a, longer, 64);
+    Lease held = engine.Lookup(text), waiting = engine.Lookup(longer);
+    EXPECT_EQ(held.num_ram_tokens(), 64u);
+    Waiter waiter = *engine.cache->Wait(waiting, 0);
+    const Sequence b = RunWithOtherRows(engine, std::move(lease_b), text, 20);
+    engine.cache->CheckInvariants();
+    EXPECT_EQ(engine.Lookup(text).num_ram_tokens(), 16u);
+    Sequence c = engine.Admit(std::move(held));  // it was promised these rows
+    EXPECT_TRUE(engine.HoldsAll(c, text, 64));
+    engine.Step(c, longer, 96);
+    EXPECT_TRUE(engine.HoldsAll(c, longer, 96));
+    engine.Step(a, longer, 96);  // learns that nobody finds what it computes
+    const auto events = engine.cache->TakeEvents();
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].kind, Event::Kind::kTakeOver);
+    Sequence d = engine.Admit(engine.cache->Retry(std::move(waiter)));
+    EXPECT_LE(d.length(), 16u);
+    engine.Step(d, longer, 96);
+    EXPECT_TRUE(engine.HoldsAll(d, longer, 96));
+    engine.cache->CheckInvariants();
+    EXPECT_EQ(engine.Lookup(longer).num_ram_tokens(), 96u);
+  }
+}
+
 // ---- What is not shared
 
 TEST(KvCacheTest, WhoDoesNotPublishOrUseTheCacheIsNeverFound) {

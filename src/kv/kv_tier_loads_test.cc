@@ -396,6 +396,29 @@ TEST(KvTierTest, AnImportThatDisagreesWithTheTreeLeavesNothingBehindTheDifferenc
   EXPECT_EQ(to.Lookup(moved).num_ram_tokens(), 16u);
 }
 
+TEST(KvTierTest, AnImportThatIsRefusedHalfwayKeepsWhatCameBeforeAndLeaksNothing) {
+  KvCacheOptions options;
+  options.groups = {TestEngine::FullGroup(), TestEngine::WindowGroup(40)};
+  TestEngine from(40, options);
+  const Text text = MakeText(64);
+  { const Sequence sequence = from.Run(text); }
+  const auto records = from.cache->Export(from.ns, text);
+  ASSERT_EQ(records.size() % 8, 0u);
+  for (size_t record = 0; record < 8; ++record) {
+    TestEngine to(40, options);
+    auto damaged = records;
+    damaged[(record + 1) * records.size() / 8 - 1] ^= std::byte{1};  // in its payload or checksum
+    const auto imported = to.cache->Import(to.ns, damaged);
+    ASSERT_FALSE(imported.ok());
+    EXPECT_EQ(imported.error().code, ErrorCode::kCorrupt);
+    EXPECT_EQ(NumRefused(to), 1u);
+    to.cache->CheckInvariants();
+    const Sequence sequence = to.Run(text);
+    EXPECT_TRUE(to.HoldsAll(sequence, text, 64));
+    to.cache->CheckInvariants();
+  }
+}
+
 TEST(KvTierTest, WhatIsExportedCanBeImportedElsewhere) {
   const std::vector<GroupSpec> groups = {TestEngine::FullGroup(), TestEngine::WindowGroup(20),
                                          TestEngine::StateGroup()};
