@@ -77,7 +77,6 @@ TEST(KvCacheTest, BranchesOfARunningSequenceShareItsPrefix) {
 }
 
 // A long text of another does not hide a short prefix, and using it takes nothing away.
-// peer: llama.cpp#20993
 TEST(KvCacheTest, AShortPrefixUnderALongTextIsSharedByAnyNumber) {
   TestEngine engine(80);
   const Text chat = MakeText(600);
@@ -257,7 +256,7 @@ TEST(KvCacheTest, MemoryNeverExceedsTheBudget) {
   EXPECT_TRUE(engine.IsEmptyOnceDropped());
 }
 
-// peer: llama.cpp#23652 vllm#18115
+// peer: llama.cpp#23652
 TEST(KvCacheTest, ExhaustionRefusesTheNewcomerAndHarmsNoOther) {
   TestEngine engine(4);
   const Text a = MakeText(32), b = MakeText(32, 1000), c = MakeText(32, 2000);

@@ -192,7 +192,7 @@ TEST_F(KvTierLoadsTest, TenantsAndAdaptersDoNotFindEachOthersRecords) {
 }
 
 // peer: sglang#24758 sglang#26792 dynamo#14416 vllm#9744
-TEST_F(KvTierLoadsTest, OtherWeightsOrNumericsDoNotFindOldRecords) {
+TEST_F(KvTierLoadsTest, OtherWeightsNumericsOrLayoutsDoNotFindOldRecords) {
   StoreAndForget(engine, tier, text);
   NamespaceSpec weights, numerics;
   weights.fingerprint = {{.name = "weights", .value = uint64_t{2}}};
@@ -201,6 +201,8 @@ TEST_F(KvTierLoadsTest, OtherWeightsOrNumericsDoNotFindOldRecords) {
     const NamespaceId ns = *engine.cache->OpenNamespace(spec);
     EXPECT_EQ(engine.cache->Lookup({.ns = ns, .tokens = text}).num_tier_tokens(), 0u);
   }
+  TestEngine other(40, On(tier, {TestEngine::FullGroup(), TestEngine::WindowGroup(64)}));
+  EXPECT_EQ(other.Lookup(text).num_tier_tokens(), 0u);
 }
 
 // ---- Time

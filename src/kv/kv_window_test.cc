@@ -215,7 +215,7 @@ TEST(KvWindowTest, AStateIsFoundAtThePointsWhereAStepEnded) {
 }
 
 // Each turn goes on from the end of the one before, wherever in a block that is.
-// peer: llama.cpp#22746 llama.cpp#21831 llama.cpp#25913 vllm#53912
+// peer: llama.cpp#22746 llama.cpp#21831 llama.cpp#25913
 TEST(KvWindowTest, EveryTurnOfAChatGoesOnFromTheEndOfTheLastInAHybridModel) {
   KvCacheOptions options = WithWindow(20, /*max_rollback=*/4);
   options.groups.push_back(TestEngine::StateGroup(/*max_rollback=*/4));
@@ -236,6 +236,7 @@ TEST(KvWindowTest, EveryTurnOfAChatGoesOnFromTheEndOfTheLastInAHybridModel) {
   EXPECT_EQ(split.missed(), 99u);
 }
 
+// peer: vllm#53912
 TEST(KvWindowTest, ARejectedDraftTakesTheStateBackExactly) {
   TestEngine engine(60, WithState(/*max_rollback=*/4));
   const Text text = MakeText(100);

@@ -277,7 +277,6 @@ TEST(PrefixCacheTest, AnIdleGroupsMemoryServesAnother) {
   EXPECT_TRUE(engine.HoldsAll(sequence, text, text.size()));  // 64 of 80, where half is 40
 }
 
-// peer: vllm#45238 vllm#48402
 TEST(PrefixCacheTest, DropCachedSparesWhatIsHeldAndReportsTheRest) {
   TestEngine engine(20);
   const Text held = MakeText(32), dropped = MakeText(40, 1000);
