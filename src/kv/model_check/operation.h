@@ -1,0 +1,66 @@
+// What the model checker does to a cache, as plain data: a list of operations is a test case.
+//
+// An operation names the objects that it works on modulo how many there are, and carries the
+// randomness that it needs. So it means something in any state, and a list from which some were
+// removed is again a case.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kv/model_check/setup.h"
+
+namespace kvern::kv::model_check {
+
+enum class Action : uint8_t {
+  kLookup,
+  kRequest,  // lookup, admit, append the rest of the prompt, commit
+  kDropLease,
+  kAdmit,
+  kWait,
+  kRetry,
+  kDropWaiter,
+  kTakeEvents,
+  kStartLoad,
+  kPoll,
+  kInstall,
+  kReserve,
+  kAppend,
+  kWrite,
+  kCommit,
+  kTruncate,
+  kFork,
+  kRelease,
+  kKeepSpan,
+  kDropCached,
+  kDropAll,
+  kExport,
+  kImport,
+  kExplain,
+  kSetTime,
+  kRefuse,
+  kTierFault,
+};
+inline constexpr size_t kNumActions = static_cast<size_t>(Action::kTierFault) + 1;
+
+struct Operation {
+  Action action = Action::kLookup;
+  uint32_t object = 0;  // which lease, sequence, …
+  uint32_t count = 0;   // how many tokens, …
+  uint64_t random = 0;  // for whatever else it chooses
+};
+
+std::string_view Name(Action action);
+
+// The case of a seed.
+std::vector<Operation> MakeOperations(const CacheSetup& setup, uint64_t seed, size_t num_steps);
+
+// "append 3 5 0123456789abcdef", and back.
+std::string ToText(const Operation& operation);
+std::optional<Operation> ParseOperation(std::string_view line);
+
+}  // namespace kvern::kv::model_check
