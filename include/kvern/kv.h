@@ -98,7 +98,7 @@ struct AdmitOptions {
 
 // Who is computing or loading what a lease lacks.
 struct Production {
-  std::optional<SequenceId> sequence;  // none while the one to take over is not admitted
+  std::optional<SequenceId> sequence;  // none while it is not admitted: it loads, or takes over
   size_t end = 0;  // it will publish the prompt's tokens up to here, a multiple of the block
 };
 
@@ -141,12 +141,13 @@ class Lease {
   Lease& operator=(Lease&&) noexcept;
   ~Lease();
 
-  size_t num_tokens() const;                   // of the prompt
-  size_t num_ram_tokens() const;               // whole blocks at the start that are in memory
-  size_t num_partial_tokens() const;           // rows after those, which Admit() copies
-  size_t num_tier_tokens() const;              // after the RAM tokens, on the tier
-  std::optional<Production> producer() const;  // of what comes after the RAM tokens
-  std::span<const Miss> misses() const;        // the rest, if neither loaded nor awaited
+  size_t num_tokens() const;          // of the prompt
+  size_t num_ram_tokens() const;      // whole blocks at the start that are in memory
+  size_t num_partial_tokens() const;  // rows after those, which Admit() copies
+  size_t num_tier_tokens() const;     // after the RAM tokens, on the tier
+  // Of what comes after the RAM tokens, as it is now: somebody may have begun since the lookup.
+  std::optional<Production> producer() const;
+  std::span<const Miss> misses() const;  // the rest, if neither loaded nor awaited
 
  private:
   friend class KvCache;
@@ -242,10 +243,11 @@ class KvCache {
   // Finds the longest usable prefix: O(tokens), without a side effect but pinning and use counts.
   Lease Lookup(const Prompt& prompt);
 
-  // Starts to load the lease's tier tokens. Errors: kOutOfMemory; kInvalidArgument if there are
-  // none, or a load was started.
+  // Starts to load the lease's tier tokens; others may wait for it from then on. Errors:
+  // kOutOfMemory; kInvalidArgument if there are none, or a load was started.
   Status StartLoad(Lease& lease);
-  // How far its blocks are. A lease that ends earlier keeps their memory until the I/O has ended.
+  // How far its blocks are. A lease that ends earlier gives their memory back at once: the I/O goes
+  // on into buffers of the library's own.
   LoadProgress Poll(Lease& lease);
   // Publishes what was loaded and verified, up to the first failure; the lease has it in RAM then.
   // The rest of the lease becomes a miss if a block failed. Returns the tokens gained.

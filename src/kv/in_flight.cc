@@ -1,6 +1,7 @@
 #include "kv/in_flight.h"
 
 #include <algorithm>
+#include <climits>
 #include <utility>
 
 #include "base/check.h"
@@ -21,6 +22,19 @@ ProducerId InFlight::Announce(const Announcement& announcement,
   producer.end = WholeBlocks(announcement.tokens.size());
   producer.priority = announcement.priority;
   Advance(id, announcement.published);
+  return id;
+}
+
+ProducerId InFlight::AnnounceProvisional(NamespaceId ns, std::span<const TokenId> tokens,
+                                         size_t published) {
+  const ProducerId id{++last_id_};
+  producers_.emplace(id, Producer{.ns = ns,
+                                  .sequence = {},
+                                  .tokens = {tokens.begin(), tokens.end()},
+                                  .published = published,
+                                  .end = WholeBlocks(tokens.size()),
+                                  .priority = INT_MIN,
+                                  .waiters = {}});
   return id;
 }
 
@@ -53,14 +67,9 @@ void InFlight::Elect(NamespaceId ns, std::vector<WaiterId> waiters, size_t publi
   while (!waiters.empty()) {
     const WaiterId best = waiters.front();
     Waiting& leader = waiters_.at(best);
-    const ProducerId id{++last_id_};
-    Producer producer{.ns = ns,
-                      .sequence = {},
-                      .tokens = {leader.tokens.begin(), leader.tokens.end()},
-                      .published = published,
-                      .end = WholeBlocks(leader.tokens.size()),
-                      .priority = leader.priority,
-                      .waiters = {}};
+    const ProducerId id = AnnounceProvisional(ns, leader.tokens, published);
+    Producer& producer = producers_.at(id);
+    producer.priority = leader.priority;
     leader.provisional = id;
     Tell(best, Told::kTakeOver);
     num_take_overs_.Add(1);
@@ -76,7 +85,6 @@ void InFlight::Elect(NamespaceId ns, std::vector<WaiterId> waiters, size_t publi
       waiting.end = end;
       producer.waiters.push_back(waiter);
     }
-    producers_.emplace(id, std::move(producer));
     waiters = std::move(rest);
   }
 }

@@ -1,6 +1,7 @@
 // InFlight: who is computing or loading which text, and who waits for it (rule K6).
 //
-// A producer is an admitted sequence that has announced the prompt it will publish. A waiter waits
+// A producer is an admitted sequence that has announced the prompt it will publish, or a lease that
+// has begun to load its own and is to be admitted. A waiter waits
 // for the end of what it shares with one producer, in whole blocks, and holds no memory. It is
 // woken when that much is published. When a producer ends earlier, the best of its waiters is told
 // to take over: it is a provisional producer, for whom the others go on waiting, until it is
@@ -12,7 +13,7 @@
 //
 // Invariants, checked by CheckInvariants():
 //   1. A waiter that was not told anything has a producer, which has not published what it awaits.
-//   2. A provisional producer is a waiter that was told to take over.
+//   2. A waiter that is a provisional producer was told to take over.
 #pragma once
 
 #include <cstddef>
@@ -44,6 +45,10 @@ class InFlight {
   };
   // `taken_over`, if given, becomes this producer and keeps its waiters.
   ProducerId Announce(const Announcement& announcement, std::optional<ProducerId> taken_over);
+
+  // A lease that has begun to load, or to wait for nobody: a producer until it is announced or
+  // withdrawn.
+  ProducerId AnnounceProvisional(NamespaceId ns, std::span<const TokenId> tokens, size_t published);
 
   // It has published so much. When that is all it announced, it is a producer no longer.
   void Advance(ProducerId id, size_t published);

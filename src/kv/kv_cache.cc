@@ -231,8 +231,9 @@ size_t Lease::num_tier_tokens() const {
   return impl_->tier_keys.size() * impl_->cache->block_tokens;
 }
 std::optional<Production> Lease::producer() const {
-  if (!impl_->offer) return std::nullopt;
-  return impl_->offer->production;
+  const auto offer = impl_->cache->FindProducer(*impl_);
+  if (!offer) return std::nullopt;
+  return offer->production;
 }
 std::span<const Miss> Lease::misses() const { return impl_->misses; }
 
@@ -270,13 +271,15 @@ void KvCache::Impl::Fill(Lease::Impl& lease) {
   lease.num_partial = prefix.num_partial;
   lease.node = prefixes.PinPrefix(prefix.match, prefix.num_blocks);
   HoldAux(lease);
-  const size_t held = lease.num_blocks * block_tokens + lease.num_partial;
   if (!lease.tier_failure.empty()) MarkTierFailure(lease);
   if (!lease.first_ram) lease.first_ram = lease.num_blocks * block_tokens;
-  lease.offer.reset();
-  if (!prompt.use_cache) return;
-  lease.offer = in_flight.Find(prompt.ns, prompt.tokens, held, lease.provisional);
-  FindOnTier(lease);
+  if (prompt.use_cache) FindOnTier(lease);
+}
+
+std::optional<InFlight::Offer> KvCache::Impl::FindProducer(const Lease::Impl& lease) const {
+  if (!lease.prompt.use_cache) return std::nullopt;
+  const size_t held = lease.num_blocks * block_tokens + lease.num_partial;
+  return in_flight.Find(lease.prompt.ns, lease.prompt.tokens, held, lease.provisional);
 }
 
 // What a tier claimed to have is a miss of the tier's; what comes after it keeps its own reason.
@@ -363,11 +366,7 @@ std::optional<SequenceId> Waiter::producer() const {
 Result<Waiter> KvCache::Wait(Lease& lease, int priority) {
   Lease::Impl& impl = *lease.impl_;
   const WriterLock lock(impl_->mutex);
-  const size_t held = impl.num_blocks * impl_->block_tokens + impl.num_partial;
-  const auto offer =
-      impl.prompt.use_cache
-          ? impl_->in_flight.Find(impl.prompt.ns, impl.prompt.tokens, held, impl.provisional)
-          : std::nullopt;
+  const auto offer = impl_->FindProducer(impl);
   if (!offer) {
     return Errorf(ErrorCode::kInvalidArgument,
                   "KvCache::Wait: nobody produces what this lease lacks: admit it instead");
@@ -395,11 +394,6 @@ Lease KvCache::Retry(Waiter waiter) {
   const WriterLock lock(impl_->mutex);
   impl_->Fill(*lease);  // before the producer may slide past it
   lease->provisional = impl_->in_flight.EndWait(waited.id);
-  if (lease->provisional && lease->offer && lease->offer->producer == *lease->provisional) {
-    const size_t held = lease->num_blocks * impl_->block_tokens + lease->num_partial;
-    lease->offer =
-        impl_->in_flight.Find(waited.prompt.ns, waited.prompt.tokens, held, lease->provisional);
-  }
   impl_->prefixes.Use(lease->node, waited.prompt.retention, waited.prompt.ttl_us);
   waiter.impl_.reset();
   --impl_->num_handles;
@@ -438,7 +432,7 @@ Result<std::unique_ptr<Sequence::Impl>> KvCache::Impl::Begin(Lease::Impl& lease,
   if (!status.ok() && lease.num_partial > 0 && num_groups() == 1) {
     const size_t end = length - lease.num_partial + admit.reserve_tokens;
     needed[0] = (end + block_tokens - 1) / block_tokens - lease.num_blocks;
-    status = PromiseWithoutPartial(lease, *sequence, needed);
+    status = PromiseWithoutPartial(lease, *sequence, needed, std::move(status));
     length = lease.num_blocks * block_tokens + lease.num_partial;
   }
   KVERN_RETURN_IF_ERROR(status);
@@ -485,17 +479,15 @@ Result<std::unique_ptr<Sequence::Impl>> KvCache::Impl::Begin(Lease::Impl& lease,
 
 // The block to copy from may be the very one that is in the way.
 Status KvCache::Impl::PromiseWithoutPartial(Lease::Impl& lease, Sequence::Impl& sequence,
-                                            BlockCounts needed) {
+                                            BlockCounts needed, Status refusal) {
   const BlockId source = *lease.partial[0];
+  BlockCounts others = needed;
+  if (pool.num_references(source) == 1) others[0] -= std::min<size_t>(others[0], 1);
+  if (!pool.CouldReserve(others)) return refusal;
   pool.Release(source);
-  Status status = sequence.Promise(needed);
-  if (!status.ok()) {
-    pool.Retain(source);  // nothing was evicted
-    return status;
-  }
+  lease.partial[0].reset();
   const size_t begin = lease.num_blocks * block_tokens;
   const size_t end = begin + std::exchange(lease.num_partial, 0);
-  lease.partial[0].reset();
   std::vector<Miss> misses = {{.reason = MissReason::kEvicted,
                                .position = begin,
                                .num_tokens = end - begin,
@@ -505,7 +497,7 @@ Status KvCache::Impl::PromiseWithoutPartial(Lease::Impl& lease, Sequence::Impl& 
     if (TrimMiss(miss, end)) misses.push_back(std::move(miss));
   }
   lease.misses = std::move(misses);
-  return {};
+  return sequence.Promise(needed);
 }
 
 void KvCache::Impl::Announce(Lease::Impl& lease, Sequence::Impl& sequence) {

@@ -68,8 +68,7 @@ struct Lease::Impl {
   std::vector<std::vector<BlockId>> windows;
   std::vector<std::optional<BlockId>> states;
   std::vector<Miss> misses;
-  std::optional<InFlight::Offer> offer;
-  std::optional<ProducerId> provisional;  // it is to take over from a producer
+  std::optional<ProducerId> provisional;  // it loads, or is to take over from a producer
 
   // Where its tokens came from, over waits and loads.
   std::optional<size_t> first_ram;  // tokens of whole blocks that the first lookup found
@@ -167,6 +166,7 @@ struct KvCache::Impl {
 
   // Finds and pins what the lease's prompt can use now. Under the lock.
   void Fill(Lease::Impl& lease);
+  std::optional<InFlight::Offer> FindProducer(const Lease::Impl& lease) const;
   void FindOnTier(Lease::Impl& lease);
   // Keys of the whole blocks after a prefix that a tier has all of, up to the longest point at
   // which no window or state lacks. `num_window_blocks`: by group, at the end of the prefix.
@@ -181,7 +181,9 @@ struct KvCache::Impl {
   void EndLease(Lease::Impl& lease);
 
   // Gives up the rows that a lease would copy, where that leaves room for the rest.
-  Status PromiseWithoutPartial(Lease::Impl& lease, Sequence::Impl& sequence, BlockCounts needed);
+  // Errors: `refusal`, and nothing has changed.
+  Status PromiseWithoutPartial(Lease::Impl& lease, Sequence::Impl& sequence, BlockCounts needed,
+                               Status refusal);
   Result<std::unique_ptr<Sequence::Impl>> Begin(Lease::Impl& lease, const AdmitOptions& options);
   void Announce(Lease::Impl& lease, Sequence::Impl& sequence);
   PromptSplit SplitOf(const Lease::Impl& lease) const;

@@ -262,8 +262,49 @@ TEST_F(KvTierLoadsTest, InstallTakesWhatHasArrivedSoFar) {
   EXPECT_TRUE(engine.Holds(engine.Admit(std::move(lease)), text, 16 * num_ready));
 }
 
-// Both load, for neither knows of the other; one copy remains.
 // peer: vllm#44882
+TEST_F(KvTierLoadsTest, TheSecondWaitsForTheLoadOfTheFirst) {
+  StoreAndForget(engine, tier, text);
+  Lease a = engine.Lookup(text), b = engine.Lookup(text);
+  EXPECT_FALSE(b.producer());
+  ASSERT_TRUE(engine.cache->StartLoad(a).ok());
+  ASSERT_TRUE(b.producer());  // since the lookup
+  EXPECT_FALSE(b.producer()->sequence);
+  auto waiter = engine.cache->Wait(b, 0);
+  ASSERT_TRUE(waiter.ok());
+  while (!engine.cache->Poll(a).done) {
+  }
+  EXPECT_EQ(engine.cache->Install(a), 64u);
+  const auto events = engine.cache->TakeEvents();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, Event::Kind::kReady);
+  const Sequence second = engine.Admit(engine.cache->Retry(std::move(waiter).value()));
+  const Sequence first = engine.Admit(std::move(a));
+  EXPECT_EQ(first.View({}).blocks[3], second.View({}).blocks[3]);
+  const KvStats stats = engine.cache->stats();
+  EXPECT_EQ(stats.loads_started, 1u);
+  EXPECT_EQ(stats.prompts.tier, 64u);
+  EXPECT_EQ(stats.prompts.in_flight, 64u);
+}
+
+TEST_F(KvTierLoadsTest, WhoWaitsForALoadThatIsGivenUpTakesOver) {
+  StoreAndForget(engine, tier, text);
+  std::optional<Lease> a(engine.Lookup(text));
+  ASSERT_TRUE(engine.cache->StartLoad(*a).ok());
+  Lease b = engine.Lookup(text);
+  auto waiter = engine.cache->Wait(b, 0);
+  ASSERT_TRUE(waiter.ok());
+  a.reset();
+  const auto events = engine.cache->TakeEvents();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, Event::Kind::kTakeOver);
+  Lease retried = engine.cache->Retry(std::move(waiter).value());
+  EXPECT_EQ(retried.num_tier_tokens(), 64u);
+  Load(engine, retried);
+  EXPECT_EQ(engine.cache->Install(retried), 64u);
+}
+
+// Whoever does not care to wait loads a copy of his own; one remains.
 TEST_F(KvTierLoadsTest, ConcurrentLoadsOfOnePrefixLeaveOneCopy) {
   StoreAndForget(engine, tier, text);
   Lease a = engine.Lookup(text), b = engine.Lookup(text);

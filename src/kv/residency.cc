@@ -179,6 +179,11 @@ Status KvCache::Impl::StartLoad(Lease::Impl& lease) {
     loading[static_cast<uint64_t>(*load.id)] = {&lease, i};
   }
   counters.loads_started.Add(1);
+  // Others wait for this load instead of starting their own.
+  if (!lease.provisional) {
+    lease.provisional = in_flight.AnnounceProvisional(lease.prompt.ns, lease.prompt.tokens,
+                                                      lease.num_blocks * block_tokens);
+  }
   return {};
 }
 
@@ -295,6 +300,7 @@ size_t KvCache::Impl::Install(Lease::Impl& lease) {
   Fill(lease);
   const size_t gained = (lease.num_blocks - std::min(held_before, lease.num_blocks)) * block_tokens;
   lease.tier_tokens += gained;
+  if (lease.provisional) in_flight.Advance(*lease.provisional, lease.num_blocks * block_tokens);
   return gained;
 }
 
