@@ -56,6 +56,7 @@ Checker::LiveSequence* Checker::Admit(LiveLease* lease, const Operation& operati
       LiveSequence{std::move(*real), NaiveSequence(setup_, lease->prompt(), hit)});
   NaiveSequence& model = live->model;
   model.publishes = lease->uses_cache && options.publish;
+  model.is_exposed = lease->is_exposed;
   model.priority = options.priority;
   model.promised = options.reserve_tokens;
   model.published = live->real.num_published();
@@ -214,8 +215,7 @@ void Checker::Commit(LiveSequence* sequence, size_t num_tokens) {
   model.published = sequence->real.num_published();
   if (num_found > 0) {
     model.publishes = false;
-    index_.Lost();
-    for (const auto& other : sequences_) other->model.is_exposed = false;
+    NoteViolation();
   } else if (model.publishes && !setup_.has_faults) {
     Require(model.published == RoundDown(num_tokens), "{} tokens published of {} committed",
             model.published, num_tokens);
@@ -223,6 +223,13 @@ void Checker::Commit(LiveSequence* sequence, size_t num_tokens) {
   Require(model.published <= std::max(published, RoundDown(num_tokens)),
           "{} tokens published of {} committed", model.published, num_tokens);
   AddPublished(*sequence, published, !setup_.has_faults);
+}
+
+// Texts were taken out of the tree: nobody can be sure that his own is found.
+void Checker::NoteViolation() {
+  index_.Lost();
+  for (const auto& sequence : sequences_) sequence->model.is_exposed = false;
+  for (const auto& lease : leases_) lease->is_exposed = false;
 }
 
 // Where another published other bytes for this very text, and they are still what is found.

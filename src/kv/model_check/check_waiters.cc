@@ -130,7 +130,7 @@ void Checker::CheckEvents(std::span<const Event> events) {
   }
 }
 
-// Somebody who shares the prompt up to `end` took over, and has not admitted it yet.
+// Somebody who shares the prompt up to `end` took over or loads it, and has not admitted it yet.
 bool Checker::IsTakenOver(const Text& prompt, size_t end) const {
   const auto shares = [&](const Text& other) {
     return other.ns() == prompt.ns() && CommonLength(other.tokens(), prompt.tokens()) >= end;
@@ -139,7 +139,8 @@ bool Checker::IsTakenOver(const Text& prompt, size_t end) const {
     if (waiter->takes_over && shares(waiter->prompt())) return true;
   }
   for (const auto& lease : leases_) {
-    if (lease->takes_over && shares(lease->prompt())) return true;
+    const bool loads = lease->is_loading || lease->was_loaded;
+    if ((lease->takes_over || loads) && shares(lease->prompt())) return true;
   }
   return false;
 }

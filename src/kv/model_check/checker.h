@@ -69,6 +69,7 @@ class Checker {
     bool is_loading = false;
     bool was_loaded = false;  // something was installed or failed to be
     bool takes_over = false;  // others may wait for it to be admitted
+    bool is_exposed = true;   // nothing of what it found was taken out of the tree
     bool lost_rows = false;   // the partial ones, for want of memory to copy them
   };
   struct LiveSequence {
@@ -162,6 +163,7 @@ class Checker {
                                   SplitMix64& random) const;
   void Write(const Operation& operation);
   void Commit(LiveSequence* sequence, size_t num_tokens);
+  void NoteViolation();
   size_t NumViolationsDue(const LiveSequence& sequence, size_t num_tokens) const;
   void AddPublished(const LiveSequence& sequence, size_t from, bool is_sure);
   void Truncate(const Operation& operation);
