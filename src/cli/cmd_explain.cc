@@ -1,8 +1,4 @@
 // kvern explain: what the insides of Kvern do, on examples small enough to follow.
-#include <CLI/CLI.hpp>
-#include <utility>
-#include <vector>
-
 #include "cli/commands.h"
 
 namespace kvern::cli {
@@ -19,20 +15,6 @@ constexpr Command kSubcommands[] = {
 
 }  // namespace
 
-Action DeclareExplain(CLI::App& app) {
-  std::vector<std::pair<CLI::App*, Action>> subcommands;
-  for (const Command& command : kSubcommands) {
-    CLI::App* const subcommand =
-        app.add_subcommand(std::string(command.name), std::string(command.help));
-    subcommands.emplace_back(subcommand, command.declare(*subcommand));
-  }
-  app.require_subcommand(1);
-  return [subcommands]() -> Status {
-    for (const auto& [subcommand, action] : subcommands) {
-      if (subcommand->parsed()) return action();
-    }
-    return {};
-  };
-}
+Action DeclareExplain(CLI::App& app) { return DeclareSubcommands(app, kSubcommands); }
 
 }  // namespace kvern::cli

@@ -83,6 +83,22 @@ Status Perform(const Action& action) {
 
 std::span<const Command> Commands() { return kCommands; }
 
+Action DeclareSubcommands(CLI::App& app, std::span<const Command> subcommands) {
+  std::vector<std::pair<const CLI::App*, Action>> declared;
+  for (const Command& command : subcommands) {
+    CLI::App* const subcommand =
+        app.add_subcommand(std::string(command.name), std::string(command.help));
+    declared.emplace_back(subcommand, command.declare(*subcommand));
+  }
+  app.require_subcommand(1);
+  return [declared]() -> Status {
+    for (const auto& [subcommand, action] : declared) {
+      if (subcommand->parsed()) return action();
+    }
+    return {};
+  };
+}
+
 int RunCommandLine(std::span<const std::string> arguments) {
   CLI::App app("Kvern runs language models on the CPU, from a paged KV cache.", "kvern");
   app.require_subcommand(0, 1);

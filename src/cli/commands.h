@@ -30,6 +30,9 @@ struct Command {
 // In the order of --help.
 std::span<const Command> Commands();
 
+// A command that is one of several subcommands: exactly one must be given.
+Action DeclareSubcommands(CLI::App& app, std::span<const Command> subcommands);
+
 // Parses and runs a whole command line, without the program's name. Returns the exit code.
 int RunCommandLine(std::span<const std::string> arguments);
 

@@ -22,7 +22,7 @@ BlockTable& BlockTable::operator=(BlockTable&& other) noexcept {
   std::swap(committed_, other.committed_);
   std::swap(num_borrowed_, other.num_borrowed_);
   std::swap(first_held_, other.first_held_);
-  std::swap(num_promised_, other.num_promised_);
+  std::swap(promise_, other.promise_);
   std::swap(num_rows_copied_, other.num_rows_copied_);
   return *this;
 }
@@ -40,9 +40,8 @@ void BlockTable::Adopt(std::span<const BlockId> blocks, size_t first_held, bool 
 }
 
 void BlockTable::AdoptRows(std::optional<BlockId> source, size_t num_rows) {
-  CHECK(length_ % block_tokens_ == 0 && num_promised_ > 0);
-  const BlockId copy = pool_->Take(group_, owner_);
-  --num_promised_;
+  CHECK(length_ % block_tokens_ == 0);
+  const BlockId copy = promise_.Take(owner_);
   PushBlock(copy, pool_->Address(copy));
   if (source) {
     pool_->store()->CopyRows(group_, addresses_.back(), pool_->Address(*source),
@@ -75,27 +74,16 @@ void BlockTable::Slide(size_t position) {
   }
 }
 
-Status BlockTable::Promise(size_t num_blocks) {
-  if (num_blocks > num_promised_) {
-    KVERN_RETURN_IF_ERROR(pool_->Reserve(group_, num_blocks - num_promised_));
-  } else if (num_blocks < num_promised_) {
-    pool_->Unreserve(group_, num_promised_ - num_blocks);
-  }
-  num_promised_ = num_blocks;
-  return {};
-}
-
 Status BlockTable::Extend(size_t num_tokens) {
   if (ExtendInPlace(num_tokens)) return {};
-  if (BlocksNeeded(num_tokens) > num_promised_) KVERN_RETURN_IF_ERROR(Reserve(num_tokens));
+  if (BlocksNeeded(num_tokens) > promise_.count()) KVERN_RETURN_IF_ERROR(Reserve(num_tokens));
   if (num_tokens > 0 && MustCopyLastBlock()) CopyLastBlock();
   length_ += num_tokens;
   while (blocks_.size() * block_tokens_ < length_) {
-    const BlockId block = pool_->Take(group_, owner_);
+    const BlockId block = promise_.Take(owner_);
     PushBlock(block, pool_->Address(block));
-    --num_promised_;
   }
-  DropPromise();
+  promise_.Drop();
   return {};
 }
 
@@ -106,7 +94,7 @@ void BlockTable::Commit(size_t length) {
 
 void BlockTable::Truncate(size_t length) {
   CHECK(length <= length_);
-  DropPromise();
+  promise_.Drop();
   length_ = length;
   committed_ = std::min(committed_, length);
   const size_t num_blocks = BlocksFor(length);
@@ -129,7 +117,7 @@ bool BlockTable::CanTruncate(size_t length) const {
 }
 
 BlockTable BlockTable::Fork() {
-  DropPromise();  // it did not count the copy that sharing the last block now costs
+  promise_.Drop();  // it did not count the copy that sharing the last block now costs
   BlockTable fork(pool_, group_, owner_, zero_);
   fork.blocks_ = blocks_;
   fork.addresses_ = addresses_;
@@ -160,18 +148,13 @@ void BlockTable::PushBlock(BlockId block, std::byte* address) {
 
 void BlockTable::CopyLastBlock() {
   const size_t num_rows = length_ % block_tokens_;
-  const BlockId copy = pool_->Take(group_, owner_);
-  --num_promised_;
+  const BlockId copy = promise_.Take(owner_);
   std::byte* const address = pool_->Address(copy);
   pool_->store()->CopyRows(group_, address, addresses_.back(), static_cast<uint32_t>(num_rows));
   pool_->Release(blocks_.back());
   blocks_.back() = copy;
   addresses_.back() = address;
   num_rows_copied_ += num_rows;
-}
-
-void BlockTable::DropPromise() {
-  if (num_promised_ > 0) CHECK(Promise(0).ok());
 }
 
 void BlockTable::CheckInvariants() const {

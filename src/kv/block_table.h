@@ -31,6 +31,7 @@
 
 #include "base/result.h"
 #include "kv/block_pool.h"
+#include "kv/block_promise.h"
 #include "kvern/paged_view.h"
 
 namespace kvern::kv {
@@ -43,7 +44,8 @@ class BlockTable {
         group_(group),
         block_tokens_(pool->group(group).block_tokens),
         owner_(owner),
-        zero_(zero) {}
+        zero_(zero),
+        promise_(pool, group) {}
   BlockTable(BlockTable&& other) noexcept;
   BlockTable& operator=(BlockTable&& other) noexcept;
   ~BlockTable() { Release(); }
@@ -74,7 +76,7 @@ class BlockTable {
   // Errors: kOutOfMemory, and nothing has changed.
   Status Reserve(size_t num_tokens) { return Promise(BlocksNeeded(num_tokens)); }
   // The same, by the number of blocks.
-  Status Promise(size_t num_blocks);
+  Status Promise(size_t num_blocks) { return promise_.Set(num_blocks); }
 
   // Makes positions [length, length + num_tokens) writable and part of the sequence. Cannot fail
   // within what was reserved. Errors: kOutOfMemory, and length and contents have not changed.
@@ -84,7 +86,8 @@ class BlockTable {
   // false, and nothing has changed.
   bool ExtendInPlace(size_t num_tokens) {
     const size_t capacity = blocks_.size() * block_tokens_;
-    if (num_promised_ > 0 || length_ + num_tokens > capacity || MustCopyLastBlock()) return false;
+    if (promise_.count() > 0 || length_ + num_tokens > capacity || MustCopyLastBlock())
+      return false;
     length_ += num_tokens;
     return true;
   }
@@ -111,7 +114,7 @@ class BlockTable {
   size_t committed() const { return committed_; }
   size_t num_borrowed() const { return num_borrowed_; }
   size_t first_held() const { return first_held_; }
-  size_t num_promised() const { return num_promised_; }
+  size_t num_promised() const { return promise_.count(); }
   // Blocks that Extend(num_tokens) takes: new ones and the copy.
   size_t BlocksNeeded(size_t num_tokens) const;
   std::span<const BlockId> blocks() const { return blocks_; }
@@ -134,20 +137,19 @@ class BlockTable {
   void CopyLastBlock();
   // Whether this table holds the reference to its block `index`.
   bool IsHeld(size_t index) const { return index >= std::max(num_borrowed_, first_held_); }
-  void DropPromise();
 
   BlockPool* pool_;
   GroupId group_;
   size_t block_tokens_;
   OwnerId owner_;
   std::byte* zero_;
+  BlockPromise promise_;
   std::vector<BlockId> blocks_;
   std::vector<std::byte*> addresses_;  // of blocks_, as kernels want them
   size_t length_ = 0;
   size_t committed_ = 0;
   size_t num_borrowed_ = 0;  // blocks at the start
   size_t first_held_ = 0;    // blocks before it were slid past
-  size_t num_promised_ = 0;  // blocks
   size_t num_rows_copied_ = 0;
 };
 

@@ -75,11 +75,11 @@ struct Lease::Impl {
   bool has_waited = false;
   size_t tier_tokens = 0;  // loaded
 
-  std::vector<RecordKey> tier_keys;  // of the blocks after num_blocks that a tier has
-  std::vector<BlockLoad> loads;      // once started
-  std::vector<size_t> promised;      // blocks by group, for loads that have not arrived
-  std::string tier_failure;          // why the last load ended early
-  size_t tier_failed_end = 0;        // tokens up to where the tier had claimed to have records
+  std::vector<RecordKey> tier_keys;    // of the blocks after num_blocks that a tier has
+  std::vector<BlockLoad> loads;        // once started
+  std::vector<BlockPromise> promises;  // by group, for loads that have not arrived
+  std::string tier_failure;            // why the last load ended early
+  size_t tier_failed_end = 0;          // tokens up to where the tier had claimed to have records
 };
 
 struct Waiter::Impl {
@@ -204,9 +204,10 @@ struct KvCache::Impl {
   Status StartLoad(Lease::Impl& lease);
   void PollTier();
   void FinishLoad(Lease::Impl& lease, BlockLoad& load);
+  Error Refused(const RecordError& error);  // counts it
   // The bytes of a record that proved what it is, in a new block from a promise.
   Result<BlockId> Unpack(NamespaceId ns, const RecordIdentity& identity,
-                         std::span<const std::byte> record);
+                         std::span<const std::byte> record, BlockPromise& promise);
   size_t Install(Lease::Impl& lease);
   // Puts blocks from outside after `node`, which the caller pins; the caller's references end.
   // Moves the pin to the new end. Returns the blocks that are in the tree now.

@@ -164,14 +164,13 @@ Status KvCache::Impl::StartLoad(Lease::Impl& lease) {
     }
   }
   KVERN_RETURN_IF_ERROR(MakeRoom(needed));
+  std::vector<BlockPromise> promises;
   for (size_t i = 0; i < num_groups(); ++i) {
-    const Status status = pool.Reserve(static_cast<GroupId>(i), needed[i]);
-    if (status.ok()) continue;
-    for (size_t j = 0; j < i; ++j) pool.Unreserve(static_cast<GroupId>(j), needed[j]);
-    return status;
+    promises.emplace_back(&pool, static_cast<GroupId>(i));
+    KVERN_RETURN_IF_ERROR(promises.back().Set(needed[i]));
   }
   const WriterLock lock(mutex);
-  lease.promised.assign(needed.begin(), needed.begin() + static_cast<ptrdiff_t>(num_groups()));
+  lease.promises = std::move(promises);
   lease.loads = std::move(loads);
   for (size_t i = 0; i < lease.loads.size(); ++i) {
     BlockLoad& load = lease.loads[i];
@@ -211,11 +210,11 @@ void KvCache::Impl::FinishLoad(Lease::Impl& lease, BlockLoad& load) {
   const auto tokens = lease.prompt.tokens.subspan(position, block_tokens);
   const RecordIdentity identity = IdentityOf(lease.prompt.ns, load.group, parent, position, tokens);
   Result<BlockId> block =
-      bytes->ok() ? Unpack(lease.prompt.ns, identity, **bytes) : Result<BlockId>(bytes->error());
+      bytes->ok() ? Unpack(lease.prompt.ns, identity, **bytes, lease.promises[Index(load.group)])
+                  : Result<BlockId>(bytes->error());
   if (block.ok()) {
     load.state = LoadState::kLoaded;
     load.loaded = *block;
-    --lease.promised[Index(load.group)];
     counters.blocks_loaded.Add(1);
   } else {
     load.state = LoadState::kFailed;
@@ -229,15 +228,17 @@ void KvCache::Impl::FinishLoad(Lease::Impl& lease, BlockLoad& load) {
   loading.erase(static_cast<uint64_t>(id));
 }
 
+Error KvCache::Impl::Refused(const RecordError& error) {
+  counters.records_refused[static_cast<size_t>(error.refusal)].Add(1);
+  return Errorf(ErrorCode::kCorrupt, "record refused ({}): {}", ToString(error.refusal),
+                error.message);
+}
+
 Result<BlockId> KvCache::Impl::Unpack(NamespaceId ns, const RecordIdentity& identity,
-                                      std::span<const std::byte> record) {
+                                      std::span<const std::byte> record, BlockPromise& promise) {
   const auto decoded = DecodeRecord(record, identity, mac_key());
-  if (const auto* const refused = std::get_if<RecordError>(&decoded)) {
-    counters.records_refused[static_cast<size_t>(refused->refusal)].Add(1);
-    return Errorf(ErrorCode::kCorrupt, "record refused ({}): {}", ToString(refused->refusal),
-                  refused->message);
-  }
-  const BlockId block = pool.Take(identity.layout.group, OwnerOf(ns));
+  if (const auto* const refused = std::get_if<RecordError>(&decoded)) return Refused(*refused);
+  const BlockId block = promise.Take(OwnerOf(ns));
   store->Write(pool.Address(block), std::get<RecordView>(decoded).payload);
   return block;
 }
@@ -352,11 +353,8 @@ void KvCache::Impl::DropLoads(Lease::Impl& lease) {
     }
     if (load.loaded) pool.Release(*load.loaded);
   }
-  for (size_t i = 0; i < lease.promised.size(); ++i) {
-    if (lease.promised[i] > 0) pool.Unreserve(static_cast<GroupId>(i), lease.promised[i]);
-  }
   lease.loads.clear();
-  lease.promised.clear();
+  lease.promises.clear();
 }
 
 // ---- Export and import
@@ -435,9 +433,7 @@ Result<size_t> KvCache::Impl::Import(NamespaceId ns, std::span<const std::byte> 
   while (status.ok() && !records.empty()) {
     const auto read = CutRecord(records, mac_key());
     if (const auto* const refused = std::get_if<RecordError>(&read)) {
-      counters.records_refused[static_cast<size_t>(refused->refusal)].Add(1);
-      status = Errorf(ErrorCode::kCorrupt, "record refused ({}): {}", ToString(refused->refusal),
-                      refused->message);
+      status = Refused(*refused);
     } else {
       status = ImportRecord(importing, std::get<RecordView>(read));
     }
@@ -468,11 +464,7 @@ Status KvCache::Impl::ImportRecord(Importing& importing, const RecordView& recor
       importing.tokens.empty() ? std::span<const TokenId>(tokens) : importing.tokens;
   const RecordIdentity identity = IdentityOf(importing.ns, record.layout.group, importing.parent,
                                              importing.position, expected_tokens);
-  if (const auto refused = CheckIdentity(record, identity)) {
-    counters.records_refused[static_cast<size_t>(refused->refusal)].Add(1);
-    return Errorf(ErrorCode::kCorrupt, "record refused ({}): {}", ToString(refused->refusal),
-                  refused->message);
-  }
+  if (const auto refused = CheckIdentity(record, identity)) return Refused(*refused);
   BlockCounts needed = {};
   needed[index] = 1;
   KVERN_RETURN_IF_ERROR(MakeRoom(needed));

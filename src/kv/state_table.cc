@@ -6,7 +6,7 @@
 namespace kvern::kv {
 
 StateTable::StateTable(BlockPool* pool, GroupId group, OwnerId owner, std::byte* zero)
-    : pool_(pool), group_(group), owner_(owner), zero_(zero) {
+    : pool_(pool), group_(group), owner_(owner), zero_(zero), promise_(pool, group) {
   Push(0, std::nullopt);
 }
 
@@ -14,7 +14,7 @@ StateTable::StateTable(StateTable&& other) noexcept
     : StateTable(other.pool_, other.group_, other.owner_, other.zero_) {
   std::swap(states_, other.states_);
   std::swap(addresses_, other.addresses_);
-  std::swap(num_promised_, other.num_promised_);
+  std::swap(promise_, other.promise_);
 }
 
 void StateTable::Adopt(size_t position, BlockId block) {
@@ -27,25 +27,13 @@ size_t StateTable::BlocksNeeded(size_t num_tokens) const {
   return std::min<size_t>(num_tokens, size_t{pool_->group(group_).max_rollback} + 1);
 }
 
-Status StateTable::Promise(size_t num_blocks) {
-  if (num_blocks > num_promised_) {
-    KVERN_RETURN_IF_ERROR(pool_->Reserve(group_, num_blocks - num_promised_));
-  } else if (num_blocks < num_promised_) {
-    pool_->Unreserve(group_, num_promised_ - num_blocks);
-  }
-  num_promised_ = num_blocks;
-  return {};
-}
-
 void StateTable::Extend(size_t num_tokens) {
   const size_t num_blocks = BlocksNeeded(num_tokens);
-  CHECK(num_blocks <= num_promised_);
   const size_t length = states_.back().position + num_tokens;
   for (size_t i = num_blocks; i > 0; --i) {
-    --num_promised_;
-    Push(length + 1 - i, pool_->Take(group_, owner_));
+    Push(length + 1 - i, promise_.Take(owner_));
   }
-  DropPromise();
+  promise_.Drop();
 }
 
 void StateTable::Commit(size_t length) {
@@ -58,14 +46,14 @@ bool StateTable::CanTruncate(size_t length) const {
 }
 
 void StateTable::Truncate(size_t length) {
-  DropPromise();
+  promise_.Drop();
   while (!states_.empty() && states_.back().position > length) DropBack();
   if (states_.empty()) Push(0, std::nullopt);
   CHECK(states_.back().position == length);
 }
 
 StateTable StateTable::Fork() {
-  DropPromise();
+  promise_.Drop();
   StateTable fork(pool_, group_, owner_, zero_);
   fork.states_ = states_;
   fork.addresses_ = addresses_;
@@ -105,10 +93,6 @@ void StateTable::DropBack() {
   if (states_.back().block) pool_->Release(*states_.back().block);
   states_.pop_back();
   addresses_.pop_back();
-}
-
-void StateTable::DropPromise() {
-  if (num_promised_ > 0) CHECK(Promise(0).ok());
 }
 
 }  // namespace kvern::kv

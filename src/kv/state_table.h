@@ -16,6 +16,7 @@
 
 #include "base/result.h"
 #include "kv/block_pool.h"
+#include "kv/block_promise.h"
 #include "kvern/paged_view.h"
 
 namespace kvern::kv {
@@ -30,9 +31,9 @@ class StateTable {
   // Begins at `position` with a state whose reference passes to the table. REQUIRES: empty.
   void Adopt(size_t position, BlockId block);
 
-  Status Promise(size_t num_blocks);
+  Status Promise(size_t num_blocks) { return promise_.Set(num_blocks); }
   size_t BlocksNeeded(size_t num_tokens) const;
-  size_t num_promised() const { return num_promised_; }
+  size_t num_promised() const { return promise_.count(); }
 
   // Fresh states for the last positions of [length, length + num_tokens]. REQUIRES: it is promised.
   void Extend(size_t num_tokens);
@@ -64,15 +65,14 @@ class StateTable {
   void Push(size_t position, std::optional<BlockId> block);
   void DropFront();
   void DropBack();
-  void DropPromise();
 
   BlockPool* const pool_;
   const GroupId group_;
   const OwnerId owner_;
   std::byte* const zero_;
+  BlockPromise promise_;
   std::vector<State> states_;  // at least one, ascending
   std::vector<std::byte*> addresses_;
-  size_t num_promised_ = 0;
 };
 
 }  // namespace kvern::kv
