@@ -229,7 +229,7 @@ class BlockPool {
   void PushFree(BlockId block);
   enum class Held { kActive, kCached };
   // Counts a block into (+1) or out of (-1) a state of its group, slab and owner.
-  void Count(BlockId block, Held state, int change);
+  void Count(BlockId id, Held state, int change);
   void Count(Slab& slab, OwnerId owner, Held state, int change);
   class Shift;
   Owner& OwnerOf(OwnerId owner);

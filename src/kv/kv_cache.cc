@@ -435,7 +435,7 @@ Result<std::unique_ptr<Sequence::Impl>> KvCache::Impl::Begin(Lease::Impl& lease,
     status = PromiseWithoutPartial(lease, *sequence, needed, std::move(status));
     length = lease.num_blocks * block_tokens + lease.num_partial;
   }
-  KVERN_RETURN_IF_ERROR(status);
+  if (!status.ok()) return status.error();
 
   const WriterLock lock(mutex);
   for (size_t i = 0; i < num_groups(); ++i) {

@@ -153,7 +153,7 @@ struct KvCache::Impl {
   size_t num_handles = 0;
   mutable std::shared_mutex mutex;
 
-  Impl(KvCacheOptions options, BlockStore* store);
+  Impl(KvCacheOptions given, BlockStore* block_store);
 
   std::byte* ZeroAddress(size_t group) const;
   const GroupSpec& group(size_t index) const { return options.groups[index]; }
@@ -184,7 +184,7 @@ struct KvCache::Impl {
   // Errors: `refusal`, and nothing has changed.
   Status PromiseWithoutPartial(Lease::Impl& lease, Sequence::Impl& sequence, BlockCounts needed,
                                Status refusal);
-  Result<std::unique_ptr<Sequence::Impl>> Begin(Lease::Impl& lease, const AdmitOptions& options);
+  Result<std::unique_ptr<Sequence::Impl>> Begin(Lease::Impl& lease, const AdmitOptions& admit);
   void Announce(Lease::Impl& lease, Sequence::Impl& sequence);
   PromptSplit SplitOf(const Lease::Impl& lease) const;
 

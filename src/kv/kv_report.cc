@@ -142,9 +142,7 @@ KvStats KvCache::stats() const {
   return stats;
 }
 
-NamespaceUsage KvCache::usage(NamespaceId ns) const {
-  return impl_->pool.usage(OwnerOf(ns));
-}
+NamespaceUsage KvCache::usage(NamespaceId ns) const { return impl_->pool.usage(OwnerOf(ns)); }
 
 const KvCacheOptions& KvCache::options() const { return impl_->options; }
 
@@ -162,9 +160,10 @@ std::vector<TreeNode> KvCache::Tree(NamespaceId ns) const {
                      .num_holders = node->num_pins,
                      .num_uses = node->num_uses});
     if (node->is_leaf()) continue;
-    for (auto child = node->children->rbegin(); child != node->children->rend(); ++child) {
-      todo.emplace_back(*child, depth + 1);
-    }
+    // The first child is to be taken from the end first.
+    const auto first = static_cast<ptrdiff_t>(todo.size());
+    for (const Node* child : *node->children) todo.emplace_back(child, depth + 1);
+    std::reverse(todo.begin() + first, todo.end());
   }
   return nodes;
 }

@@ -95,8 +95,7 @@ kvern_kv_status kvern_kv_cache_new(const kvern_kv_options* options, kvern_kv_cac
     KVERN_ASSIGN_OR_RETURN(made->store, kv::MakeStore(given.store));
     KVERN_ASSIGN_OR_RETURN(made->tier, kv::MakeTier(given));
     converted.tier = made->tier.get();
-    KVERN_ASSIGN_OR_RETURN(made->cache,
-                           kv::KvCache::Make(std::move(converted), made->store.get()));
+    KVERN_ASSIGN_OR_RETURN(made->cache, kv::KvCache::Make(std::move(converted), made->store.get()));
     *cache = made.release();
     return {};
   });

@@ -345,14 +345,12 @@ size_t PrefixCache::index_bytes() const {
 void PrefixCache::CheckInvariants() const {
   tree_.CheckInvariants();
   std::map<std::string, size_t> span_bytes;
-  size_t num_candidates = 0;
   for (uint32_t root = 0; root < tree_.num_roots(); ++root) {
     std::vector<const Node*> todo = {tree_.root(root)};
     while (!todo.empty()) {
       const Node* const node = todo.back();
       todo.pop_back();
       CheckNode(*node);
-      num_candidates += node->is_candidate;
       if (node->span_until_us != INT64_MIN) {
         span_bytes[tenants_[root]] += FullBytes(*node);
         CHECK(spans_.contains({node->span_until_us, node->id}));

@@ -86,10 +86,11 @@ Prefix PrefixCache::Shorten(const Prefix& prefix) const {
       path.push_back(node);
     }
   }
+  std::ranges::reverse(path);
   size_t num_blocks = 0;
-  for (auto node = path.rbegin(); node != path.rend(); ++node) {
-    for (size_t i = 0; i < (*node)->num_blocks() && num_blocks < prefix.num_blocks; ++i) {
-      advance(**node, i);
+  for (const Node* node : path) {
+    for (size_t i = 0; i < node->num_blocks() && num_blocks < prefix.num_blocks; ++i) {
+      advance(*node, i);
       ++num_blocks;
       lacking = has_all(num_blocks * block_tokens, 0);
       if (!lacking) best.num_blocks = num_blocks;
