@@ -250,12 +250,13 @@ class KvCache {
   // on into buffers of the library's own.
   LoadProgress Poll(Lease& lease);
   // Publishes what was loaded and verified, up to the first failure; the lease has it in RAM then.
-  // The rest of the lease becomes a miss if a block failed. Returns the tokens gained.
+  // The rest of the lease becomes a miss if a block failed. Returns the tokens gained, those that
+  // others published meanwhile included.
   size_t Install(Lease& lease);
 
   // Begins a sequence with what the lease has in RAM. What the prompt lacks is announced: others
-  // may wait for it. Takes the lease's pins on success. Errors: kOutOfMemory; the lease is as
-  // before.
+  // may wait for it. Takes the lease's pins on success; leaves out the partial rows if only so
+  // there is room. Errors: kOutOfMemory; the lease is as before.
   Result<Sequence> Admit(Lease& lease, const AdmitOptions& options = {});
 
   // Lets go of everything the lease holds and waits for its producer. Errors: kInvalidArgument if

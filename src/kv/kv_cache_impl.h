@@ -191,6 +191,10 @@ struct KvCache::Impl {
   // Of one block, by group: whether what both have is the same. Counts duplicates.
   bool HaveSameBytes(std::span<const BlockSlot> theirs, std::span<const BlockSlot> own);
 
+  // Takes the blocks of a pinned node from `num_blocks` of the text on out of the tree, and moves
+  // the pin to what comes before them.
+  Node* WithdrawDiffering(Node* node, size_t num_blocks);
+
   // Tiers, export and import: residency.cc.
   RecordKey KeyAt(const Node& node) const;  // of the text up to its end
   std::vector<RecordKey> KeysAfter(const Node& node, NamespaceId ns,

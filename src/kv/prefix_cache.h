@@ -68,7 +68,7 @@ class PrefixCache {
   void SetTime(int64_t now_us);
   int64_t now_us() const { return now_us_; }
 
-  // Owner and root have the namespace's number. `tenant` is whom spans are charged to.
+  // The root of its tree has the namespace's number. `tenant` is whom spans are charged to.
   NamespaceId AddNamespace(std::string tenant);
 
   // Read only. `max_hit` in tokens.
@@ -103,9 +103,9 @@ class PrefixCache {
     Retention retention;
     std::optional<int64_t> ttl_us;
   };
-  // What became of the first blocks: `num_blocks` were published or found in the tree, and `node`,
-  // which ends there, has the pin. The caller's references to published full blocks passed to the
-  // tree. Where the tree had the block, `existing` has its slots, and nothing passed.
+  // What became of the first `num_blocks`: `node`, which ends there, has the pin now. Either they
+  // were published, and the caller's references to full blocks passed to the tree; or they are
+  // `existing`, the tree's own are in `slots`, and no reference passed.
   struct Published {
     Node* node;
     size_t num_blocks;

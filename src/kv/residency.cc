@@ -50,6 +50,14 @@ bool KvCache::Impl::HaveSameBytes(std::span<const BlockSlot> theirs,
   return true;
 }
 
+// Nobody can tell which of two different answers is the right one, so neither is found any more.
+Node* KvCache::Impl::WithdrawDiffering(Node* node, size_t num_blocks) {
+  counters.one_answer_violations.Add(1);
+  Node* const agreed = prefixes.MovePin(node, num_blocks);
+  prefixes.Withdraw(node, 0);
+  return agreed;
+}
+
 // ---- To the tier
 
 void KvCache::Impl::StoreBlocks(const Node& node, size_t first_block, size_t num_blocks) {
@@ -329,9 +337,7 @@ size_t KvCache::Impl::PublishLoaded(Node*& node, PrefixCache::Publication public
         }
         end_references(own, /*full_too=*/true);
       } else {
-        counters.one_answer_violations.Add(1);
-        node = prefixes.MovePin(found.node, found.node->position / block_tokens + b);
-        prefixes.Withdraw(found.node, 0);
+        node = WithdrawDiffering(found.node, found.node->position / block_tokens + b);
         end_references(publication.slots, /*full_too=*/true);
         return num_done;
       }

@@ -151,11 +151,8 @@ void Sequence::Impl::Merge(const PrefixCache::Published& found) {
   node = found.node;
   for (size_t b = 0; b < found.num_blocks; ++b) {
     if (!MergeBlock(found, b)) {
-      cache->counters.one_answer_violations.Add(1);
+      node = cache->WithdrawDiffering(node, published / block_tokens);
       publish = false;
-      Node* const differing = node;
-      node = cache->prefixes.MovePin(node, published / block_tokens);
-      cache->prefixes.Withdraw(differing, 0);
       unpublished.clear();
       return;
     }
