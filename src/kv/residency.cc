@@ -67,7 +67,7 @@ void KvCache::Impl::StoreBlocks(const Node& node, size_t first_block, size_t num
     const auto tokens = std::span(node.tokens).subspan(block * block_tokens, block_tokens);
     const RecordKey parent = block > 0 ? node.keys[block - 1] : KeyAt(*node.parent);
     for (size_t i = 0; i < num_groups(); ++i) {
-      const BlockSlot slot = prefixes.tree().Slot(const_cast<Node*>(&node), block, i);
+      const BlockSlot slot = node.slots[block * num_groups() + i];
       const auto id = static_cast<GroupId>(i);
       const TierKey address = RecordAddressOf(node.keys[block], id);
       if (!slot || options.tier->Contains(address)) continue;
