@@ -199,12 +199,12 @@ struct KvCache::Impl {
   RecordKey KeyAt(const Node& node) const;  // of the text up to its end
   std::vector<RecordKey> KeysAfter(const Node& node, NamespaceId ns,
                                    std::span<const TokenId> tokens) const;
-  RecordIdentity IdentityOf(NamespaceId ns, GroupId group, const RecordKey& parent, size_t position,
+  RecordIdentity IdentityOf(NamespaceId ns, GroupId id, const RecordKey& parent, size_t position,
                             std::span<const TokenId> tokens) const;
   // Writes blocks of a node to the tier, as far as it has buffers.
   void StoreBlocks(const Node& node, size_t first_block, size_t num_blocks);
   // Of a lease whose loads end at its last tier block: whether that needs this one.
-  bool IsNeeded(const Lease::Impl& lease, size_t block, size_t group) const;
+  bool IsNeeded(const Lease::Impl& lease, size_t block, size_t index) const;
   Status StartLoad(Lease::Impl& lease);
   void PollTier();
   void FinishLoad(Lease::Impl& lease, BlockLoad& load);
