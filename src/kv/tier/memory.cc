@@ -45,7 +45,7 @@ void MemoryTier::Start(Operation operation) {
   ++num_operations_;
   const uint64_t spread = options_.max_latency_polls - options_.min_latency_polls + 1;
   operation.due = num_polls_ + options_.min_latency_polls + random_.Below(spread);
-  under_way_.push_back(std::move(operation));
+  under_way_.push_back(operation);
 }
 
 void MemoryTier::Cancel(TierTicket ticket) {
@@ -74,7 +74,7 @@ std::vector<MemoryTier::Operation> MemoryTier::TakeDue() {
   std::vector<Operation> due, rest;
   for (Operation& operation : under_way_) {
     const bool may_complete = options_.reorder || rest.empty();
-    (may_complete && operation.due <= num_polls_ ? due : rest).push_back(std::move(operation));
+    (may_complete && operation.due <= num_polls_ ? due : rest).push_back(operation);
   }
   under_way_ = std::move(rest);
   if (options_.reorder) {
@@ -84,7 +84,7 @@ std::vector<MemoryTier::Operation> MemoryTier::TakeDue() {
 }
 
 Result<size_t> MemoryTier::Complete(const Operation& operation) {
-  const Result<size_t> bytes = operation.is_load ? Load(operation) : Store(operation);
+  Result<size_t> bytes = operation.is_load ? Load(operation) : Store(operation);
   if (!bytes.ok()) {
     for (std::byte& byte : operation.into.first(operation.into.size() / 2)) {
       byte = std::byte(random_.Next());
