@@ -112,7 +112,6 @@ class BlockTable {
 
   size_t length() const { return length_; }
   size_t committed() const { return committed_; }
-  size_t num_borrowed() const { return num_borrowed_; }
   size_t first_held() const { return first_held_; }
   size_t num_promised() const { return promise_.count(); }
   // Blocks that Extend(num_tokens) takes: new ones and the copy.

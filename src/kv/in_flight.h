@@ -56,7 +56,6 @@ class InFlight {
   // It will publish no more: its waiters take over.
   void Withdraw(ProducerId id);
 
-  bool IsProducer(ProducerId id) const { return producers_.contains(id); }
   // Its own priority, or the best among those who wait for it.
   int EffectivePriority(ProducerId id) const;
   // Whether what it appends at `position` is what it announced.

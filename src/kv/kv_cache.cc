@@ -252,7 +252,7 @@ void KvCache::Impl::Fill(Lease::Impl& lease) {
   const Prompt& prompt = lease.prompt;
   const size_t size = prompt.tokens.size();
   lease.partial.assign(num_groups(), std::nullopt);
-  Prefix prefix{.match = {.node = prefixes.tree().root(static_cast<uint32_t>(prompt.ns))}};
+  Prefix prefix{.match = {.node = prefixes.tree().root(RootOf(prompt.ns))}};
   if (prompt.use_cache) {
     prefix = prefixes.Find(prompt.ns, prompt.tokens, prompt.max_hit);
     lease.misses = prefixes.Explain(prompt.ns, prompt.tokens, prefix);
@@ -313,8 +313,7 @@ void KvCache::Impl::HoldAux(Lease::Impl& lease) {
     } else if (spec.kind == GroupKind::kWindow) {
       const size_t first_seen = length + 1 - std::min<size_t>(length + 1, spec.window);
       for (size_t block = first_seen / block_tokens; block < lease.num_blocks; ++block) {
-        const Node* node = lease.node;
-        while (node->position / block_tokens > block) node = node->parent;
+        const Node* const node = prefixes.NodeWith(lease.node, block);
         const size_t in_node = block - node->position / block_tokens;
         lease.windows[i].push_back(*node->slots[in_node * num_groups() + i]);
       }

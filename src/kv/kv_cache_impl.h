@@ -33,8 +33,6 @@
 
 namespace kvern::kv {
 
-inline size_t Index(GroupId group) { return static_cast<size_t>(group); }
-
 // Whom blocks of a namespace are charged to. The library's own zero blocks are owner 0's.
 inline OwnerId OwnerOf(NamespaceId ns) {
   return static_cast<OwnerId>(static_cast<uint32_t>(ns) + 1);

@@ -149,8 +149,7 @@ const KvCacheOptions& KvCache::options() const { return impl_->options; }
 std::vector<TreeNode> KvCache::Tree(NamespaceId ns) const {
   const ReaderLock lock(impl_->mutex);
   std::vector<TreeNode> nodes;
-  std::vector<std::pair<const Node*, size_t>> todo = {
-      {impl_->prefixes.tree().root(static_cast<uint32_t>(ns)), 0}};
+  std::vector<std::pair<const Node*, size_t>> todo = {{impl_->prefixes.tree().root(RootOf(ns)), 0}};
   while (!todo.empty()) {
     const auto [node, depth] = todo.back();
     todo.pop_back();

@@ -9,9 +9,6 @@
 namespace kvern::kv {
 namespace {
 
-size_t Index(GroupId group) { return static_cast<size_t>(group); }
-uint32_t RootOf(NamespaceId ns) { return static_cast<uint32_t>(ns); }
-
 int64_t AddSaturated(int64_t time, int64_t duration) {
   return duration > INT64_MAX - std::max<int64_t>(time, 0) ? INT64_MAX : time + duration;
 }

@@ -36,6 +36,11 @@
 
 namespace kvern::kv {
 
+inline size_t Index(GroupId group) { return static_cast<size_t>(group); }
+
+// The tree of a namespace, by its number.
+inline uint32_t RootOf(NamespaceId ns) { return static_cast<uint32_t>(ns); }
+
 // What the writer counts as it goes, readable from any thread.
 struct Counters;
 
@@ -83,6 +88,9 @@ class PrefixCache {
   bool IsFindable(const Node* node) const { return num_detached_ == 0 || !IsInDetached(node); }
   // The blocks of one group on the path that ends at `node`; as many as `blocks` holds.
   void CopyPath(const Node* node, GroupId group, std::span<BlockId> blocks) const;
+
+  // The node on the path to `node` that has block `block`, counted from the start of the text.
+  Node* NodeWith(Node* node, size_t block) const;
 
   // Pins the node that ends `num_blocks` after the start of a match's path, splitting if it must.
   Node* PinPrefix(const Match& match, size_t num_blocks);
@@ -174,8 +182,6 @@ class PrefixCache {
 
   Prefix Limit(Prefix prefix, size_t max_hit) const;
   Prefix Shorten(const Prefix& prefix) const;
-  // The node on the path to `node` that has block `block`, counted from the start of the text.
-  Node* NodeWith(Node* node, size_t block) const;
   Miss ExplainEnd(NamespaceId ns, std::span<const TokenId> tokens, const Match& match,
                   size_t position) const;
 

@@ -7,12 +7,6 @@
 #include "kv/prefix_cache.h"
 
 namespace kvern::kv {
-namespace {
-
-size_t Index(GroupId group) { return static_cast<size_t>(group); }
-
-}  // namespace
-
 // ---- Candidates
 
 Level PrefixCache::LevelOf(const Node& node) const {
@@ -159,9 +153,7 @@ size_t PrefixCache::DropCached(std::optional<NamespaceId> ns) {
     return blocks;
   };
   const uint64_t before = count();
-  const auto is_wanted = [&](const Node& node) {
-    return !ns || node.root == static_cast<uint32_t>(*ns);
-  };
+  const auto is_wanted = [&](const Node& node) { return !ns || node.root == RootOf(*ns); };
   for (bool found = true; found;) {
     std::vector<Node*> leaves;
     for (uint32_t id = 0; id < tree_.max_node_id(); ++id) {

@@ -6,13 +6,6 @@
 #include "kv/prefix_cache.h"
 
 namespace kvern::kv {
-namespace {
-
-size_t Index(GroupId group) { return static_cast<size_t>(group); }
-uint32_t RootOf(NamespaceId ns) { return static_cast<uint32_t>(ns); }
-
-}  // namespace
-
 bool PrefixCache::IsRowIndependent() const {
   for (size_t i = 0; i < pool_->num_groups(); ++i) {
     if (!pool_->group(static_cast<GroupId>(i)).row_independent) return false;

@@ -374,8 +374,7 @@ std::vector<std::byte> KvCache::Export(NamespaceId ns, std::span<const TokenId> 
   std::vector<std::byte> payload;
   RecordKey parent;
   for (size_t block = 0; block < match.num_blocks; ++block) {
-    const Node* node = match.node;
-    while (node->position / block_tokens > block) node = node->parent;
+    const Node* const node = impl_->prefixes.NodeWith(match.node, block);
     const size_t in_node = block - node->position / block_tokens;
     const auto own_tokens = tokens.subspan(block * block_tokens, block_tokens);
     for (size_t i = 0; i < impl_->num_groups(); ++i) {
@@ -427,7 +426,7 @@ struct KvCache::Impl::Importing {
 
 Result<size_t> KvCache::Impl::Import(NamespaceId ns, std::span<const std::byte> records) {
   Importing importing{.ns = ns,
-                      .node = prefixes.tree().root(static_cast<uint32_t>(ns)),
+                      .node = prefixes.tree().root(RootOf(ns)),
                       .parent = {},
                       .tokens = {},
                       .slots = std::vector<BlockSlot>(num_groups())};

@@ -215,8 +215,7 @@ Status Sequence::Impl::Truncate(size_t new_length) {
   std::vector<TokenId> cut;  // of a published block that the sequence keeps in part
   if (new_length < published) {
     const WriterLock lock(cache->mutex);
-    const Node* at = node;
-    while (at->position > new_length) at = at->parent;
+    const Node* const at = cache->prefixes.NodeWith(node, new_length / block_tokens);
     if (publish && new_length % block_tokens > 0) {
       const size_t begin = new_length / block_tokens * block_tokens - at->position;
       const auto tokens = std::span(at->tokens).subspan(begin, new_length % block_tokens);
