@@ -19,6 +19,7 @@ enum class ErrorCode {
   kUnsupported,      // well-formed, but Kvern cannot do it
   kOutOfMemory,      // would not fit: the message has the numbers
   kNonFinite,        // NaN or infinity in the computation: this request failed, alone
+  kOverloaded,       // too much waits already: try again later
   kIo,               // the operating system refused
 };
 

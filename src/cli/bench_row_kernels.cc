@@ -8,11 +8,11 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "base/sampling_params.h"
 #include "cli/bench_kernels.h"
 #include "compute/linear.h"
 #include "compute/rows.h"
 #include "compute/sampling.h"
+#include "kvern/sampling.h"
 
 namespace kvern::cli {
 namespace {

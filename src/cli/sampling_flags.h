@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/sampling_params.h"
+#include "kvern/sampling.h"
 
 namespace CLI {
 class App;

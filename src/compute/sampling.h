@@ -21,8 +21,8 @@
 #include <span>
 
 #include "base/result.h"
-#include "base/sampling_params.h"
 #include "compute/rows.h"
+#include "kvern/sampling.h"
 
 namespace kvern::compute {
 

@@ -12,32 +12,37 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/result.h"
-#include "base/sampling_params.h"
 #include "kvern/ids.h"
 #include "kvern/kv_store.h"
 #include "kvern/paged_view.h"
+#include "kvern/sampling.h"
 
 namespace kvern::engine {
 
 // What the sampler of one sequence needs beside the logits (rule N10).
 struct SampleRequest {
   const SamplingParams* params;
-  std::span<const TokenId> committed;  // prompt and completion so far
-  size_t num_prompt_tokens;            // ≤ committed.size()
-  uint32_t completion_index;           // which of a request's n completions
+  // Prompt and completion up to the slice's last token. Tokens that are only drafts are at the end.
+  std::span<const TokenId> history;
+  size_t num_prompt_tokens;   // ≤ history.size()
+  uint32_t completion_index;  // which of a request's n completions
 };
 
 struct Slice {
-  std::span<const TokenId> tokens;        // at least one
-  uint32_t first_position;                // of tokens[0]
-  std::span<const PagedView> views;       // one per layer group; blocks up to the last token
-  uint32_t num_logits = 0;                // wanted for the last tokens: 0 … tokens.size()
-  const SampleRequest* sample = nullptr;  // samples after the last token; needs num_logits ≥ 1
+  std::span<const TokenId> tokens;   // at least one
+  uint32_t first_position;           // of tokens[0]
+  std::span<const PagedView> views;  // one per layer group; blocks up to the last token
+  uint32_t num_logits = 0;           // wanted for the last tokens: 0 … tokens.size()
+  // Samples after each of the last num_logits ≥ 1 tokens in turn, as long as what was sampled is
+  // the slice's next token: so drafts are verified (rule G6).
+  const SampleRequest* sample = nullptr;
+  // For one token whose K/V is stored already: it attends and stores nothing; its K/V is computed
+  // and compared with what is stored (rule K5).
+  bool query_only = false;
 };
 
 // Slices whose first `num_chunks` KV chunks are the same blocks in every group.
@@ -54,7 +59,8 @@ struct StepPlan {
 struct SliceOutput {
   Status status;  // kNonFinite: this slice failed, and what it stored is void
   std::vector<std::span<const float>> logits;  // num_logits rows of vocab_size
-  std::optional<SampledToken> token;
+  std::vector<SampledToken> tokens;            // sampled: 1 … num_logits of them
+  bool stored_differs = false;  // query_only: the stored K/V is not what it should be
 };
 
 struct ExecutorInfo {

@@ -69,8 +69,8 @@ Result<std::optional<SampledToken>> Generation::Step() {
   if (!is_last) return std::optional<SampledToken>{};
   const SliceOutput& output = (*outputs)[0];
   last_logits_ = output.logits[0];
-  Commit(*output.token);
-  return output.token;
+  Commit(output.tokens[0]);
+  return std::optional(output.tokens[0]);
 }
 
 void Generation::Commit(const SampledToken& token) {

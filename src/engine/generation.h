@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/sampling_params.h"
 #include "engine/executor.h"
 #include "kv/sequence_cache.h"
 #include "kv/strategy.h"
 #include "kvern/ids.h"
+#include "kvern/sampling.h"
 
 namespace kvern::engine {
 

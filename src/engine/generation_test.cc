@@ -54,9 +54,9 @@ class FakeExecutor final : public Executor {
       *Row(slice, position++) = static_cast<uint32_t>(token) + 1;
     }
     if (slice.sample != nullptr) {
-      EXPECT_EQ(slice.sample->committed.size(), position);
+      EXPECT_EQ(slice.sample->history.size(), position);
       const auto next = (static_cast<uint32_t>(slice.tokens.back()) + 1) % kVocab;
-      output.token = SampledToken{TokenId{next}, 0.0f, {}};
+      output.tokens = {SampledToken{TokenId{next}, 0.0f, {}}};
       output.logits.emplace_back(logits_);
     }
     return output;

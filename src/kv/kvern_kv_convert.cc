@@ -233,6 +233,7 @@ kvern_kv_status StatusOf(ErrorCode code) {
     case ErrorCode::kIo:
       return KVERN_KV_IO;
     case ErrorCode::kNonFinite:
+    case ErrorCode::kOverloaded:
       break;
   }
   return KVERN_KV_INTERNAL;

@@ -30,6 +30,8 @@ MODULES = {
 # the header itself includes nothing but the standard library and headers of its rank or below.
 PUBLIC = {
     'kvern/result.h': 'base',
+    'kvern/sampling.h': 'base',
+    'kvern/engine.h': 'engine',
     'kvern/ids.h': 'base',
     'kvern/paged_view.h': 'base',
     'kvern/kv_store.h': 'kv',

@@ -60,6 +60,9 @@ class CpuExecutor final : public Executor {
                     "a slice of {} tokens cannot give logits of {}, nor sample without any",
                     slice.tokens.size(), slice.num_logits);
     }
+    if (slice.query_only) {
+      return Errorf(ErrorCode::kUnsupported, "this executor computes no token without storing it");
+    }
     if (end > info_.max_positions) {
       return Errorf(ErrorCode::kInvalidArgument,
                     "a sequence of {} tokens exceeds the context of {}", end, info_.max_positions);
@@ -133,17 +136,23 @@ class CpuExecutor final : public Executor {
     }
   }
 
+  // After each wanted token in turn, until one is not what the slice goes on with.
   void SampleInto(const Slice& slice, SliceOutput& output) const {
     const SampleRequest& request = *slice.sample;
-    const auto position = static_cast<uint32_t>(slice.first_position + slice.tokens.size());
-    auto token =
-        compute::Sample(*isa_.rows, output.logits.back(), *request.params,
-                        {request.committed, request.num_prompt_tokens},
-                        {.completion_index = request.completion_index, .position = position});
-    if (token.ok()) {
-      output.token = std::move(*token);
-    } else {
-      output.status = token.error();
+    const size_t first = slice.tokens.size() - slice.num_logits;
+    for (size_t i = 0; i < slice.num_logits; ++i) {
+      const size_t num_later = slice.num_logits - 1 - i;
+      const auto position = static_cast<uint32_t>(slice.first_position + first + i + 1);
+      auto token = compute::Sample(
+          *isa_.rows, output.logits[i], *request.params,
+          {request.history.first(request.history.size() - num_later), request.num_prompt_tokens},
+          {.completion_index = request.completion_index, .position = position});
+      if (!token.ok()) {
+        output.status = token.error();
+        return;
+      }
+      output.tokens.push_back(std::move(*token));
+      if (num_later > 0 && output.tokens.back().id != slice.tokens[first + i + 1]) return;
     }
   }
 

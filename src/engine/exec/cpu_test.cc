@@ -545,7 +545,7 @@ TEST(PlanTest, SamplesAfterTheLastToken) {
   plan.slices.push_back({tokens, 0, {&view, 1}, 1, &sample});
   const auto outputs = model.executor().Execute(plan);
   ASSERT_TRUE(outputs.ok() && (*outputs)[0].status.ok());
-  EXPECT_EQ(static_cast<size_t>((*outputs)[0].token->id),
+  EXPECT_EQ(static_cast<size_t>((*outputs)[0].tokens[0].id),
             static_cast<size_t>(std::ranges::max_element(last) - last.begin()));
 }
 

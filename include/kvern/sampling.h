@@ -1,4 +1,5 @@
-// SamplingParams: how one request turns logits into tokens (rule N10). Plain data.
+// SamplingParams: how one request turns logits into tokens, as a pure function (rule N10;
+// docs/numerics.md has every rounding). Plain data.
 #pragma once
 
 #include <cstdint>
