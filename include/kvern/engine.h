@@ -42,8 +42,8 @@ std::string_view ToString(FinishReason reason);  // "stop", "length", …
 
 // How a request uses the prefix cache. Never changes the answer.
 struct CacheUse {
-  bool use = true;      // take what earlier and simultaneous requests computed
-  bool publish = true;  // let others take what this one computes
+  bool use = true;      // false: takes nothing from others, and gives them nothing
+  bool publish = true;  // false: others cannot take what this one computes
   kv::Retention retention = kv::Retention::kNormal;
   // The first so many prompt tokens are kept for `span_ttl_us` after they were computed, as far as
   // the tenant's budget goes; Report::span says how far that was.

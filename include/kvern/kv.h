@@ -187,6 +187,9 @@ class Sequence {
   size_t length() const;
   size_t committed() const;
   size_t num_published() const;  // tokens that others can find
+  // Where its prompt came from when it was admitted, and why the rest did not.
+  const PromptSplit& split() const;
+  std::span<const Miss> misses() const;
   // Its own, or the best of those who wait for it (rule K6).
   int effective_priority() const;
 

@@ -26,7 +26,8 @@ namespace kvern::engine {
 
 enum class RequestId : uint64_t {};
 
-// Where one request's answer goes. Called from Submit(), Cancel() and Step().
+// Where one request's answer goes. Called from Submit(), Cancel() and Step(),
+// and must not call the core.
 class ReplySink {
  public:
   virtual ~ReplySink() = default;
@@ -34,8 +35,8 @@ class ReplySink {
   // Whether it can take a chunk now. A request whose sink has no room pauses; Wake() it later.
   virtual bool HasRoom() const { return true; }
 
-  // May throw: the request fails then, alone.
-  virtual void Take(Chunk chunk) = 0;
+  // The chunk is valid during the call. May throw: the request fails then, alone.
+  virtual void Take(const Chunk& chunk) = 0;
 
   // The last call for this request, after the last chunk of every completion.
   virtual void Finish(Report report) = 0;

@@ -470,7 +470,9 @@ Result<std::unique_ptr<Sequence::Impl>> KvCache::Impl::Begin(Lease::Impl& lease,
     sequence->unpublished.assign(tail.begin(), tail.end());
   }
   sequence->node = std::exchange(lease.node, nullptr);
-  (admit.is_resume ? counters.resumes : counters.prompts).Add(SplitOf(lease));
+  sequence->split = SplitOf(lease);
+  sequence->misses = std::move(lease.misses);
+  (admit.is_resume ? counters.resumes : counters.prompts).Add(sequence->split);
   Announce(lease, *sequence);
   EndLease(lease);
   return sequence;
@@ -553,6 +555,8 @@ SequenceId Sequence::id() const { return impl_->id; }
 size_t Sequence::length() const { return impl_->length; }
 size_t Sequence::committed() const { return impl_->committed; }
 size_t Sequence::num_published() const { return impl_->publish ? impl_->published : 0; }
+const PromptSplit& Sequence::split() const { return impl_->split; }
+std::span<const Miss> Sequence::misses() const { return impl_->misses; }
 int Sequence::effective_priority() const {
   if (!impl_->producer) return impl_->priority;
   return impl_->cache->in_flight.EffectivePriority(*impl_->producer);

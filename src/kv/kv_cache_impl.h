@@ -105,6 +105,8 @@ struct Sequence::Impl {
   std::vector<TokenId>
       unpublished;  // tokens of [published, length); not kept if it never publishes
   std::optional<ProducerId> producer;
+  PromptSplit split;
+  std::vector<Miss> misses;
   std::vector<Table> tables;  // by group
 
   Status Reserve(size_t num_tokens);
