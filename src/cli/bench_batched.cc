@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -54,17 +55,18 @@ Status Prefill(engine::Executor& executor, Caches& caches,
 }
 
 // The chunks that the sequences have in common, as a group of all of them.
-std::optional<engine::SharedPrefix> SharedGroup(const BatchedTest& test) {
+std::optional<engine::SharedPrefix> SharedGroup(const BatchedTest& test,
+                                                std::span<const uint32_t> all_slices) {
   const uint32_t num_chunks = test.num_prompt / kChunkTokens;
   if (!test.is_shared || num_chunks == 0 || test.num_sequences < 2) return std::nullopt;
-  engine::SharedPrefix group = {.slices = {}, .num_chunks = num_chunks};
-  for (uint32_t i = 0; i < test.num_sequences; ++i) group.slices.push_back(i);
-  return group;
+  return engine::SharedPrefix{.slices = all_slices, .num_chunks = num_chunks};
 }
 
 Status Decode(engine::Executor& executor, Caches& caches, const BatchedTest& test) {
   const auto tokens = RandomTokens(kSeed, test.num_decode_tokens(), executor.info().vocab_size);
-  const auto group = SharedGroup(test);
+  std::vector<uint32_t> all_slices(test.num_sequences);
+  std::iota(all_slices.begin(), all_slices.end(), 0u);
+  const auto group = SharedGroup(test, all_slices);
   std::span<const TokenId> left = tokens;
   while (!left.empty()) {
     std::vector<StepPiece> pieces;

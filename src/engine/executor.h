@@ -40,27 +40,29 @@ struct Slice {
   // Samples after each of the last num_logits ≥ 1 tokens in turn, as long as what was sampled is
   // the slice's next token: so drafts are verified (rule G6).
   const SampleRequest* sample = nullptr;
-  // For one token whose K/V is stored already: it attends and stores nothing; its K/V is computed
-  // and compared with what is stored (rule K5).
+  // For one token whose K/V an earlier step stored: it attends and stores nothing; its K/V is
+  // computed and compared with what is stored (rule K5).
   bool query_only = false;
 };
 
 // Slices whose first `num_chunks` KV chunks are the same blocks in every group.
 struct SharedPrefix {
-  std::vector<uint32_t> slices;  // indices into the plan, ascending; each in at most one group
+  std::span<const uint32_t> slices;  // indices into the plan, ascending; each in at most one group
   uint32_t num_chunks;
 };
 
 struct StepPlan {
   std::vector<Slice> slices;
-  std::vector<SharedPrefix> shared;  // optional
+  std::vector<SharedPrefix> shared;  // optional; shared_groups.h finds them
 };
 
 struct SliceOutput {
   Status status;  // kNonFinite: this slice failed, and what it stored is void
   std::vector<std::span<const float>> logits;  // num_logits rows of vocab_size
   std::vector<SampledToken> tokens;            // sampled: 1 … num_logits of them
-  bool stored_differs = false;  // query_only: the stored K/V is not what it should be
+  // query_only: the stored K/V is not what it should be. Logits are given all the same, unless the
+  // status says that what is stored made them non-finite.
+  bool stored_differs = false;
 };
 
 struct ExecutorInfo {

@@ -365,8 +365,19 @@ class SharedChunksTest : public testing::TestWithParam<std::tuple<std::string, s
     fork.view = fork.cache->View();
   }
 
+  struct Group {
+    std::vector<uint32_t> slices;
+    uint32_t num_chunks;
+  };
+
+  static std::vector<SharedPrefix> Prefixes(const std::vector<Group>& groups) {
+    std::vector<SharedPrefix> prefixes;
+    for (const Group& group : groups) prefixes.push_back({group.slices, group.num_chunks});
+    return prefixes;
+  }
+
   // The logits of all forks, in one step with these groups.
-  std::vector<Logits> Run(std::vector<SharedPrefix> groups) {
+  std::vector<Logits> Run(const std::vector<Group>& groups) {
     StepPlan plan;
     for (const Fork& fork : forks_) {
       plan.slices.push_back({.tokens = fork.tokens,
@@ -374,7 +385,7 @@ class SharedChunksTest : public testing::TestWithParam<std::tuple<std::string, s
                              .views = {&fork.view, 1},
                              .num_logits = static_cast<uint32_t>(fork.tokens.size())});
     }
-    plan.shared = std::move(groups);
+    plan.shared = Prefixes(groups);
     return model_.Execute(plan);
   }
 
@@ -406,7 +417,7 @@ TEST_P(SharedChunksTest, GroupsDoNotMatter) {
     const Logits alone = model_.Reference(tokens);
     EXPECT_TRUE(SameBits(expected[i], model_.Positions(alone, kCommon, tokens.size()))) << i;
   }
-  const std::vector<SharedPrefix> kGroupings[] = {
+  const std::vector<Group> kGroupings[] = {
       {{{0, 1, 2, 3, 4, 5, 6, 7}, 1}},
       {{{0, 1, 2, 3, 4, 5, 6, 7}, 2}},
       {{{0, 1, 3, 5}, 2}},
@@ -434,9 +445,9 @@ TEST_P(SharedChunksTest, GroupsThatAreNoneAreRefused) {
     plan.slices.push_back(
         {.tokens = std::span(common_).first(1), .first_position = kCommon, .views = {view, 1}});
   }
-  for (const SharedPrefix& group :
-       {SharedPrefix{{0, 1}, 1}, SharedPrefix{{0}, 3}, SharedPrefix{{0, 2}, 1},
-        SharedPrefix{{0, 0}, 1}, SharedPrefix{{0}, 1u << 30}}) {
+  const std::vector<Group> wrong = {
+      {{0, 1}, 1}, {{0}, 3}, {{0, 2}, 1}, {{0, 0}, 1}, {{0}, 1u << 30}};
+  for (const SharedPrefix& group : Prefixes(wrong)) {
     plan.shared = {group};
     const auto outputs = model_.executor().Execute(plan);
     ASSERT_FALSE(outputs.ok());
@@ -465,7 +476,8 @@ TEST(NonFiniteTest, FailsItsSliceAlone) {
       StepPlan plan;
       plan.slices.push_back({bad_tokens, 130, {&bad, 1}, 3, nullptr});
       plan.slices.push_back({good_token, 130, {&good, 1}, 1, nullptr});
-      plan.shared = {{{0, 1}, 1}};
+      const uint32_t both[] = {0, 1};
+      plan.shared = {{both, 1}};
       const auto outputs = model.executor().Execute(plan);
       ASSERT_TRUE(outputs.ok());
       ASSERT_FALSE((*outputs)[0].status.ok());
