@@ -1,0 +1,289 @@
+#include "server/api/openai.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/api/chat_messages.h"
+#include "server/api/field_reader.h"
+
+namespace kvern::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxCompletions = 128;
+constexpr size_t kMaxLogprobs = 20;
+constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxCount = size_t{1} << 31;
+constexpr float kMaxFloat = std::numeric_limits<float>::max();
+
+void ReadSampling(FieldReader& fields, SamplingParams& params) {
+  params.temperature = fields.Number("temperature", 0, kMaxFloat).value_or(1.0f);
+  // Zero is what OpenAI allows and the engine does not: the most likely token alone, as here.
+  params.top_p =
+      std::max(fields.Number("top_p", 0, 1).value_or(1.0f), std::numeric_limits<float>::min());
+  params.min_p = fields.Number("min_p", 0, 1).value_or(0.0f);
+  params.top_k = static_cast<int32_t>(
+      fields.Integer("top_k", -1, std::numeric_limits<int32_t>::max()).value_or(0));
+  params.presence_penalty = fields.Number("presence_penalty", -kMaxFloat, kMaxFloat).value_or(0.0f);
+  params.frequency_penalty =
+      fields.Number("frequency_penalty", -kMaxFloat, kMaxFloat).value_or(0.0f);
+  params.repetition_window = static_cast<int32_t>(
+      fields.Integer("repeat_last_n", -1, std::numeric_limits<int32_t>::max()).value_or(64));
+  for (const char* const name : {"repeat_penalty", "repetition_penalty"}) {
+    const auto penalty = fields.Number(name, 0, kMaxFloat);
+    if (!penalty) continue;
+    if (*penalty == 0) fields.Fail(BadField(name, "must be above 0; 1 is off"));
+    params.repetition_penalty = *penalty;
+  }
+}
+
+void ReadLogitBias(FieldReader& fields, size_t vocab_size, SamplingParams& params) {
+  const Json* const biases = fields.Object("logit_bias");
+  if (biases == nullptr) return;
+  for (const auto& [key, bias] : biases->items()) {
+    uint32_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id >= vocab_size) {
+      return fields.Fail(BadField(
+          "logit_bias", fmt::format("has a key that is no token id below {}", vocab_size)));
+    }
+    const double value = bias.is_number() ? bias.get<double>() : 2.0 * double{kMaxFloat};
+    if (value < -double{kMaxFloat} || value > double{kMaxFloat}) {
+      return fields.Fail(BadField("logit_bias", fmt::format("of token {} must be a number", id)));
+    }
+    params.logit_bias.emplace_back(TokenId{id}, static_cast<float>(value));
+  }
+}
+
+void ReadStops(FieldReader& fields, size_t vocab_size, Request& request) {
+  if (const Json* const stop = fields.Find("stop")) {
+    const Json list = stop->is_string() ? Json::array({*stop}) : *stop;
+    const bool is_list =
+        list.is_array() &&
+        std::all_of(list.begin(), list.end(), [](const Json& x) { return x.is_string(); });
+    if (!is_list || list.size() > kMaxStops) {
+      return fields.Fail(
+          BadField("stop", fmt::format("must be a string or an array of at most {}", kMaxStops)));
+    }
+    for (const Json& text : list) {
+      if (text != "") request.stop.push_back(text.get<std::string>());
+    }
+  }
+  if (const Json* const ids = fields.Array("stop_token_ids")) {
+    for (const Json& id : *ids) {
+      const auto token = ToInteger(id, 0, static_cast<int64_t>(vocab_size) - 1);
+      if (!token || ids->size() > kMaxStops) {
+        return fields.Fail(BadField("stop_token_ids", fmt::format("must be at most {} ids below {}",
+                                                                  kMaxStops, vocab_size)));
+      }
+      request.stop_tokens.push_back(TokenId{static_cast<uint32_t>(*token)});
+    }
+  }
+}
+
+void ReadLogprobs(FieldReader& fields, ApiRequest& result) {
+  size_t num_logprobs = 0;
+  if (result.endpoint == Endpoint::kCompletions) {
+    const auto count = fields.Count("logprobs", 0, kMaxLogprobs);
+    result.has_logprobs = count.has_value();
+    num_logprobs = count.value_or(0);
+  } else {
+    result.has_logprobs = fields.Bool("logprobs").value_or(false);
+    num_logprobs = fields.Count("top_logprobs", 0, kMaxLogprobs).value_or(0);
+    if (num_logprobs > 0 && !result.has_logprobs) {
+      fields.Fail(BadField("top_logprobs", "needs logprobs to be true"));
+    }
+  }
+  result.request.sampling.num_logprobs = static_cast<int32_t>(num_logprobs);
+}
+
+void ReadCounts(FieldReader& fields, ApiRequest& result) {
+  result.num_choices = fields.Count("n", 1, kMaxCompletions).value_or(1);
+  result.request.n = result.num_choices;
+  if (result.endpoint == Endpoint::kCompletions) {
+    const size_t best_of = fields.Count("best_of", 1, kMaxCompletions).value_or(result.num_choices);
+    if (best_of < result.num_choices) fields.Fail(BadField("best_of", "must be at least n"));
+    result.request.n = best_of;
+  }
+  // The later name wins. Absent and -1 are what the context allows.
+  for (const char* const name : {"max_tokens", "max_completion_tokens"}) {
+    const auto count = fields.Integer(name, -1, kMaxCount);
+    if (!count) continue;
+    if (*count == 0) fields.Fail(BadField(name, "must be at least 1"));
+    if (*count > 0) result.request.max_tokens = static_cast<size_t>(*count);
+  }
+}
+
+void ReadSeed(FieldReader& fields, Request& request) {
+  const Json* const seed = fields.Find("seed");
+  if (seed == nullptr) return;
+  if (!seed->is_number_integer()) return fields.Fail(BadField("seed", "must be an integer"));
+  const bool is_none = !seed->is_number_unsigned() && *seed == -1;  // llama.cpp's "draw one"
+  if (!is_none) request.seed = seed->get<uint64_t>();
+}
+
+void ReadEngineFields(FieldReader& fields, ApiRequest& result) {
+  Request& request = result.request;
+  request.ignore_end = fields.Bool("ignore_eos").value_or(false);
+  request.cache.use = fields.Bool("cache_prompt").value_or(true);
+  request.priority =
+      static_cast<int>(fields.Integer("priority", -1'000'000, 1'000'000).value_or(0));
+  fields.String("user");
+  result.model = fields.String("model").value_or("");
+  result.is_stream = fields.Bool("stream").value_or(false);
+  if (const Json* const options = fields.Object("stream_options")) {
+    FieldReader option(*options);
+    result.has_stream_usage = option.Bool("include_usage").value_or(false);
+    if (!option.ok()) fields.Fail(*option.error());
+  }
+}
+
+bool IsEmpty(const Json& value) { return value.empty() || value == "" || value == false; }
+
+// What would change the answer.
+void RefuseTools(FieldReader& fields) {
+  for (const auto& [tools, choice] : {std::pair("tools", "tool_choice"),  //
+                                      std::pair("functions", "function_call")}) {
+    const Json* const offered = fields.Array(tools);
+    const Json* const chosen = fields.Find(choice);
+    if (offered == nullptr || offered->empty() || (chosen != nullptr && *chosen == "none"))
+      continue;
+    fields.Fail(NotOffered(tools, fmt::format("calling tools (unless {} is \"none\")", choice)));
+  }
+}
+
+void RefuseFormats(FieldReader& fields) {
+  if (const Json* const format = fields.Object("response_format")) {
+    FieldReader option(*format);
+    const auto type = option.String("type");
+    if (!option.ok()) fields.Fail(BadField("response_format.type", "must be a string"));
+    if (type && *type != "text") fields.Fail(NotOffered("response_format", *type));
+  }
+  for (const char* const name : {"grammar", "json_schema", "guided_json", "guided_regex",
+                                 "guided_choice", "guided_grammar", "structured_outputs"}) {
+    const Json* const value = fields.Find(name);
+    if (value != nullptr && !IsEmpty(*value)) fields.Fail(NotOffered(name, "constrained output"));
+  }
+  if (const Json* const modalities = fields.Array("modalities")) {
+    for (const Json& modality : *modalities) {
+      if (modality != "text") fields.Fail(NotOffered("modalities", "what is not text"));
+    }
+  }
+}
+
+void RefuseEchoAndSuffix(FieldReader& fields) {
+  if (fields.Bool("echo").value_or(false)) fields.Fail(NotOffered("echo", "repeating the prompt"));
+  const auto suffix = fields.String("suffix");
+  if (suffix && !suffix->empty()) fields.Fail(NotOffered("suffix", "filling in the middle"));
+}
+
+// Templates differ in what they take as the arguments of a tool call: most want an object.
+Result<std::vector<TokenId>> EncodeMessages(const ModelText& text, Conversation conversation) {
+  Json parsed = conversation.messages;
+  if (ParseToolArguments(parsed)) {
+    auto tokens = text.EncodeChat({.messages = parsed,
+                                   .variables = conversation.variables,
+                                   .add_generation_prompt = conversation.add_generation_prompt});
+    if (tokens.ok()) return tokens;
+  }
+  return text.EncodeChat(conversation);
+}
+
+void ReadMessages(FieldReader& fields, const ModelText& text, Request& request) {
+  const Json* const variables = fields.Object("chat_template_kwargs");
+  const bool add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
+  if (!fields.ok()) return;
+  const Json* const messages = fields.Find("messages");
+  if (messages == nullptr) return fields.Fail(BadField("messages", "is missing"));
+  Json prepared;
+  if (auto error = PrepareMessages(*messages, prepared)) return fields.Fail(std::move(*error));
+  auto tokens = EncodeMessages(text, {.messages = prepared,
+                                      .variables = variables,
+                                      .add_generation_prompt = add_generation_prompt});
+  if (!tokens.ok()) {
+    ApiError error = ToApiError(tokens.error());
+    error.param = "messages";
+    return fields.Fail(std::move(error));
+  }
+  request.tokens = std::move(tokens).value();
+}
+
+void ReadPrompt(FieldReader& fields, const ModelText& text, Request& request) {
+  if (!fields.ok()) return;
+  const Json* prompt = fields.Find("prompt");
+  if (prompt == nullptr) return fields.Fail(BadField("prompt", "is missing"));
+  const auto is_prompt = [](const Json& x) { return x.is_string() || x.is_array(); };
+  if (prompt->is_array() && !prompt->empty() && is_prompt(prompt->front())) {
+    if (prompt->size() > 1) {
+      return fields.Fail(NotOffered("prompt", "several in one request (send one for each)"));
+    }
+    prompt = &prompt->front();
+  }
+  if (prompt->is_string()) {
+    request.tokens = text.Encode(prompt->get_ref<const std::string&>());
+    return;
+  }
+  if (!prompt->is_array()) {
+    return fields.Fail(BadField("prompt", "must be a string or an array of token ids"));
+  }
+  request.tokens.reserve(prompt->size());
+  for (const Json& id : *prompt) {
+    const auto token = ToInteger(id, 0, static_cast<int64_t>(text.vocab_size()) - 1);
+    if (!token) {
+      return fields.Fail(
+          BadField("prompt", fmt::format("must have token ids below {} only", text.vocab_size())));
+    }
+    request.tokens.push_back(TokenId{static_cast<uint32_t>(*token)});
+  }
+}
+
+void CheckLength(FieldReader& fields, const ModelInfo& model, const Request& request) {
+  if (!fields.ok()) return;
+  if (request.tokens.empty()) return fields.Fail(BadField("prompt", "is empty"));
+  if (request.tokens.size() >= model.context) {
+    fields.Fail(
+        ContextExceeded({.prompt_tokens = request.tokens.size(), .context = model.context}));
+  }
+}
+
+}  // namespace
+
+std::optional<Endpoint> FindEndpoint(std::string_view path) {
+  if (path == "/v1/chat/completions") return Endpoint::kChatCompletions;
+  if (path == "/v1/completions") return Endpoint::kCompletions;
+  return std::nullopt;
+}
+
+std::variant<ApiRequest, ApiError> ParseRequest(Endpoint endpoint, const Json& body,
+                                                const ModelInfo& model) {
+  if (!body.is_object()) return ApiError{.message = "the body must be a JSON object"};
+  FieldReader fields(body);
+  ApiRequest result;
+  result.endpoint = endpoint;
+  ReadSampling(fields, result.request.sampling);
+  ReadLogitBias(fields, model.text->vocab_size(), result.request.sampling);
+  ReadStops(fields, model.text->vocab_size(), result.request);
+  ReadLogprobs(fields, result);
+  ReadCounts(fields, result);
+  ReadSeed(fields, result.request);
+  ReadEngineFields(fields, result);
+  RefuseFormats(fields);
+  if (endpoint == Endpoint::kChatCompletions) {
+    RefuseTools(fields);
+    ReadMessages(fields, *model.text, result.request);
+  } else {
+    RefuseEchoAndSuffix(fields);
+    ReadPrompt(fields, *model.text, result.request);
+  }
+  CheckLength(fields, model, result.request);
+  if (!fields.ok()) return *fields.error();
+  return result;
+}
+
+}  // namespace kvern::server

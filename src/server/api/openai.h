@@ -1,0 +1,61 @@
+// OpenAI's chat completions and completions: a request's body to what the engine is asked, and its
+// answer to the body of the reply. docs/batch.md lists the fields.
+//
+// Functions of their arguments, safe from any thread; they neither read nor write anything else.
+// Fields that are not known are ignored, null counts as absent, a wrong type is an error that names
+// the field, and what would change the answer but is not there yet is refused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "kvern/engine.h"
+#include "server/api/api_error.h"
+#include "server/api/model_text.h"
+
+namespace kvern::server {
+
+enum class Endpoint { kChatCompletions, kCompletions };
+
+// "/v1/chat/completions" and "/v1/completions".
+std::optional<Endpoint> FindEndpoint(std::string_view path);
+
+struct ModelInfo {
+  const ModelText* text;
+  size_t context;           // tokens of a sequence at most
+  std::string fingerprint;  // hex
+};
+
+struct ApiRequest {
+  Endpoint endpoint = Endpoint::kChatCompletions;
+  Request request = {};    // `tokens` is the prompt
+  std::string model = {};  // as the client calls it
+  size_t num_choices = 1;  // ≤ request.n: the best are chosen
+  bool has_logprobs = false;
+  bool is_stream = false;
+  bool has_stream_usage = false;  // stream_options.include_usage
+};
+
+std::variant<ApiRequest, ApiError> ParseRequest(Endpoint endpoint,
+                                                const nlohmann::ordered_json& body,
+                                                const ModelInfo& model);
+
+// What a reply says beside the answer.
+struct ReplyIds {
+  std::string id;       // unique, without the endpoint's prefix
+  int64_t created = 0;  // seconds of Unix time
+};
+
+// Why an answer is none: a completion failed.
+std::optional<ApiError> AnswerError(const Answer& answer);
+
+// REQUIRES: !AnswerError(answer), and its completions are request.request.n.
+nlohmann::ordered_json ResponseBody(const ApiRequest& request, const Answer& answer,
+                                    const ModelInfo& model, const ReplyIds& ids);
+
+}  // namespace kvern::server
