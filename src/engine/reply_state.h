@@ -1,0 +1,89 @@
+// ReplyState: one request's answer between the engine's thread, which fills it, and its reader.
+//
+// The sink's functions, SetId(), SetReport() and Complete() are for the engine's thread; the others
+// for any, Next() for one reader at a time. It outlives the engine as long as somebody holds it.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "engine/core.h"
+#include "engine/mailbox.h"
+#include "engine/receipt.h"
+#include "kvern/engine.h"
+
+namespace kvern::engine {
+
+class ReplyState;
+
+// What all replies of an engine share.
+struct ReplyHome {
+  Mailbox mailbox;
+  ReceiptModel model;
+  size_t context = 0;
+  std::vector<ReplyState*> finished;  // the engine's thread: those to Complete()
+};
+
+class ReplyState : public ReplySink, public std::enable_shared_from_this<ReplyState> {
+ public:
+  // `request` as it is submitted: with tokens and seed.
+  ReplyState(std::shared_ptr<ReplyHome> home, const Request& request);
+  ~ReplyState() override;
+
+  bool HasRoom() const override;
+  void Take(const Chunk& chunk) override;
+  void Finish(Report report) override;
+
+  void SetId(RequestId id);
+  void SetReport(Report report);
+  // Lets the reader see the end, after Finish().
+  void Complete();
+
+  // Waits for a chunk, no longer than this.
+  std::optional<Chunk> Next(std::optional<int64_t> timeout_us);
+  bool IsReadToTheEnd() const;
+  void Cancel();
+  // The reader is gone: chunks go nowhere, on_chunk is not called any more.
+  void Abandon();
+  RequestId id() const;
+  // Of a live request, as of a moment ago: a step that is under way is not waited for.
+  Report GetReport();
+  size_t num_completions() const { return request_.n; }
+  // Of a completion that has not ended: kFailed.
+  kvern::FinishReason FinishOf(size_t completion) const;
+
+ private:
+  void Wake();
+  void AskForReport();
+
+  const std::shared_ptr<ReplyHome> home_;
+  const Request request_;  // without text
+  const size_t max_queued_;
+  AnswerHasher hasher_;                 // the engine's thread; the reader's once is_complete_
+  std::optional<Report> final_report_;  // the engine's thread
+
+  // Held while on_chunk runs, so that nobody destroys what it uses meanwhile; the callback itself
+  // may abandon its reply.
+  std::recursive_mutex callback_mutex_;
+  bool is_callback_over_ = false;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Chunk> queue_;
+  mutable bool wants_wake_ = false;  // HasRoom() said no
+  bool is_abandoned_ = false;
+  bool is_complete_ = false;
+  RequestId id_{};
+  Report report_;
+  uint64_t num_reports_ = 0;
+  std::vector<kvern::FinishReason> finishes_;  // [n]
+};
+
+}  // namespace kvern::engine

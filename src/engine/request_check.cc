@@ -1,0 +1,44 @@
+#include "engine/request_check.h"
+
+#include <string>
+
+#include "text/utf8.h"
+
+namespace kvern::engine {
+namespace {
+
+Status CheckCount(const char* field, size_t count, size_t low, size_t high) {
+  if (count >= low && count <= high) return {};
+  return Errorf(ErrorCode::kInvalidArgument, "{}: {} is outside {} … {}", field, count, low, high);
+}
+
+bool IsUtf8(const std::string& text) {
+  text::Utf8Stream stream;
+  const std::string valid = stream.Push(text);
+  return valid == text && stream.Flush().empty();
+}
+
+}  // namespace
+
+Status CheckRequest(const Request& request) {
+  KVERN_RETURN_IF_ERROR(CheckCount("n", request.n, 1, kMaxCompletions));
+  if (request.tokens.size() > kMaxPromptTokens) {
+    return Errorf(ErrorCode::kInvalidArgument, "tokens: a prompt of {} is over {}",
+                  request.tokens.size(), kMaxPromptTokens);
+  }
+  if (request.stop.size() > kMaxStops || request.stop_tokens.size() > kMaxStops) {
+    return Errorf(ErrorCode::kInvalidArgument, "{}: more than {}",
+                  request.stop.size() > kMaxStops ? "stop" : "stop_tokens", kMaxStops);
+  }
+  for (size_t i = 0; i < request.stop.size(); ++i) {
+    const std::string& stop = request.stop[i];
+    if (stop.empty() || stop.size() > kMaxStopBytes) {
+      return Errorf(ErrorCode::kInvalidArgument, "stop[{}]: {} bytes, outside 1 … {}", i,
+                    stop.size(), kMaxStopBytes);
+    }
+    if (!IsUtf8(stop)) return Errorf(ErrorCode::kInvalidArgument, "stop[{}]: is not UTF-8", i);
+  }
+  return {};
+}
+
+}  // namespace kvern::engine

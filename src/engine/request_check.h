@@ -1,0 +1,22 @@
+// What a request may say, whatever the model: the same bounds for those that arrive and for those
+// that a receipt holds, so that every answer's receipt can be read.
+//
+// Thread-safe.
+#pragma once
+
+#include <cstddef>
+
+#include "base/result.h"
+#include "kvern/engine.h"
+
+namespace kvern::engine {
+
+inline constexpr size_t kMaxPromptTokens = size_t{1} << 22;
+inline constexpr size_t kMaxCompletions = 1024;
+inline constexpr size_t kMaxStops = 1024;  // texts; and tokens
+inline constexpr size_t kMaxStopBytes = 4096;
+
+// Errors: kInvalidArgument, naming the field.
+Status CheckRequest(const Request& request);
+
+}  // namespace kvern::engine

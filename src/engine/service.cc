@@ -1,0 +1,385 @@
+#include "engine/service.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <random>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "engine/mailbox.h"
+#include "engine/messages.h"
+#include "engine/reply_state.h"
+#include "engine/request_check.h"
+#include "text/chat_prompt.h"
+
+namespace kvern {
+
+using engine::Core;
+using engine::EngineParts;
+using engine::ReplyHome;
+using engine::ReplyState;
+using engine::RequestId;
+
+namespace {
+
+constexpr int64_t kStatsPeriodUs = 10'000;
+constexpr int64_t kMaxSleepUs = 60'000'000;
+constexpr size_t kMaxTextBytes = size_t{1} << 30;
+
+uint64_t DrawSeed() {
+  std::random_device device;
+  // Readers of JSON may keep no more than 53 bits, and the seed must give the same answer again.
+  return (uint64_t{device()} << 32 | device()) >> 11;
+}
+
+Error OutOfMemory() {
+  return Errorf(ErrorCode::kOutOfMemory, "out of memory for the request: send a smaller one");
+}
+
+Error CalledFromCallback(const char* function) {
+  return Errorf(ErrorCode::kInvalidArgument,
+                "{}() was called from on_chunk, which it would wait for: use another thread",
+                function);
+}
+
+}  // namespace
+
+// ---- Reply
+
+struct Reply::Impl final : ReplyState {
+  using ReplyState::ReplyState;
+};
+
+Reply::Reply(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Reply::Reply(Reply&&) noexcept = default;
+
+Reply& Reply::operator=(Reply&& other) noexcept {
+  if (impl_ && impl_ != other.impl_) impl_->Abandon();
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+
+Reply::~Reply() {
+  if (impl_) impl_->Abandon();
+}
+
+uint64_t Reply::id() const { return static_cast<uint64_t>(impl_->id()); }
+std::optional<Chunk> Reply::Next() { return impl_->Next({}); }
+std::optional<Chunk> Reply::Next(int64_t timeout_us) { return impl_->Next(timeout_us); }
+bool Reply::finished() const { return impl_->IsReadToTheEnd(); }
+void Reply::Cancel() { impl_->Cancel(); }
+Report Reply::report() const { return impl_->GetReport(); }
+
+Result<Answer> Reply::Wait() {
+  Answer answer;
+  answer.completions.resize(impl_->num_completions());
+  while (std::optional<Chunk> chunk = Next()) {
+    Completion& completion = answer.completions[chunk->completion];
+    std::ranges::move(chunk->tokens, std::back_inserter(completion.tokens));
+    completion.text += chunk->text;
+  }
+  bool all_failed = true;
+  for (size_t i = 0; i < answer.completions.size(); ++i) {
+    answer.completions[i].finish = impl_->FinishOf(i);
+    all_failed = all_failed && answer.completions[i].finish == FinishReason::kFailed;
+  }
+  answer.report = report();
+  if (all_failed && answer.report.error) return *answer.report.error;
+  return answer;
+}
+
+// ---- Engine
+
+struct Engine::Impl {
+  Impl(EngineParts given, std::unique_ptr<Core> made, engine::ReceiptModel model);
+  ~Impl();
+
+  // Any thread.
+  Result<std::vector<TokenId>> PromptOf(const Request& request) const;
+  Status Prepare(Request& request) const;
+  Result<kv::NamespaceId> FindNamespace(const Request& request);
+  void Drain();
+
+  // The engine's thread.
+  void Run();
+  Status SubmitNow(Core& target, Request request, const std::shared_ptr<ReplyState>& reply);
+  Result<kv::NamespaceId> OpenNamespace(Core& target, const Request& request);
+  void CompleteFinished();
+  void PublishStats(const Core& source);
+
+  const EngineParts parts;
+  const std::shared_ptr<ReplyHome> home = std::make_shared<ReplyHome>();
+  Result<text::ChatTemplate> chat_template;
+
+  // The engine's thread alone.
+  std::unique_ptr<Core> core;
+  std::unordered_map<ReplyState*, std::shared_ptr<ReplyState>> live;
+  bool is_draining = false;
+  int64_t stats_us = 0;  // when they were published
+
+  std::mutex mutex;
+  std::condition_variable ended;
+  size_t num_live = 0;
+  EngineStats stats;
+  std::map<std::string, kv::NamespaceId> namespaces;  // by NamespaceKey()
+
+  std::thread thread;
+};
+
+namespace {
+
+std::string NamespaceKey(const Request& request) {
+  return request.cache_group ? "group " + *request.cache_group : "tenant " + request.tenant;
+}
+
+Result<text::ChatTemplate> ParseTemplate(const EngineParts& parts) {
+  if (parts.chat_template.empty() || parts.core.tokenizer == nullptr) {
+    return Errorf(ErrorCode::kUnsupported, "{}: has no chat template: send text or tokens",
+                  parts.model_name);
+  }
+  return text::MakeChatTemplate(*parts.core.tokenizer, parts.chat_template);
+}
+
+}  // namespace
+
+Engine::Impl::Impl(EngineParts given, std::unique_ptr<Core> made, engine::ReceiptModel model)
+    : parts(std::move(given)), chat_template(ParseTemplate(parts)), core(std::move(made)) {
+  home->model = std::move(model);
+  home->context = parts.core.executor->info().max_positions;
+  PublishStats(*core);
+  thread = std::thread([this] { Run(); });
+  home->mailbox.SetOwner(thread.get_id());
+}
+
+Engine::Impl::~Impl() {
+  CHECK(!home->mailbox.IsOwner());  // on_chunk destroys the engine that calls it
+  home->mailbox.Close();
+  thread.join();
+}
+
+void Engine::Impl::Run() {
+  while (!home->mailbox.closed()) {
+    if (home->mailbox.RunAll(*core)) CompleteFinished();
+    const bool has_worked = core->Step();
+    const int64_t now_us = parts.core.clock->now_us();
+    if (!has_worked || now_us - stats_us >= kStatsPeriodUs) PublishStats(*core);
+    CompleteFinished();
+    if (has_worked) continue;
+    std::optional<int64_t> sleep_us;
+    if (const std::optional<int64_t> wake_us = core->next_wake_us()) {
+      sleep_us = std::clamp<int64_t>(*wake_us - now_us, 0, kMaxSleepUs);
+    }
+    home->mailbox.Wait(sleep_us);
+  }
+  home->mailbox.RunAll(*core);  // nobody waits for an answer that does not come
+  core.reset();
+  CompleteFinished();
+}
+
+// A reader that has seen the end finds it in the statistics.
+void Engine::Impl::CompleteFinished() {
+  if (home->finished.empty()) return;
+  if (core) PublishStats(*core);
+  for (ReplyState* const reply : home->finished) {
+    reply->Complete();
+    live.erase(reply);
+  }
+  home->finished.clear();
+  const std::lock_guard lock(mutex);
+  num_live = live.size();
+  ended.notify_all();
+}
+
+void Engine::Impl::PublishStats(const Core& source) {
+  EngineStats now = source.stats();
+  stats_us = parts.core.clock->now_us();
+  const std::lock_guard lock(mutex);
+  stats = std::move(now);
+}
+
+Result<std::vector<TokenId>> Engine::Impl::PromptOf(const Request& request) const {
+  if (request.text.empty() == request.tokens.empty()) {
+    return Errorf(ErrorCode::kInvalidArgument,
+                  "text and tokens: {} given: send the prompt as one of them",
+                  request.text.empty() ? "none is" : "both are");
+  }
+  if (!request.text.empty()) {
+    if (parts.core.tokenizer == nullptr) {
+      return Errorf(ErrorCode::kUnsupported, "text: this engine has no tokenizer: send tokens");
+    }
+    if (request.text.size() >= kMaxTextBytes) {
+      return Errorf(ErrorCode::kInvalidArgument, "text: {} bytes are too many: shorten it",
+                    request.text.size());
+    }
+    std::vector<TokenId> tokens = parts.core.tokenizer->Encode(request.text, {.add_special = true});
+    if (!tokens.empty()) return tokens;
+    return Errorf(ErrorCode::kInvalidArgument, "text: has no tokens: send more of it");
+  }
+  const uint32_t vocab_size = parts.core.executor->info().vocab_size;
+  for (size_t i = 0; i < request.tokens.size(); ++i) {
+    if (static_cast<uint32_t>(request.tokens[i]) < vocab_size) continue;
+    return Errorf(ErrorCode::kInvalidArgument, "tokens[{}]: {} is outside the vocabulary of {}", i,
+                  static_cast<uint32_t>(request.tokens[i]), vocab_size);
+  }
+  return request.tokens;
+}
+
+Status Engine::Impl::Prepare(Request& request) const {
+  KVERN_RETURN_IF_ERROR(engine::CheckRequest(request));
+  if (parts.check_sampling) KVERN_RETURN_IF_ERROR(parts.check_sampling(request.sampling));
+  KVERN_ASSIGN_OR_RETURN(request.tokens, PromptOf(request));
+  request.text = {};
+  if (!request.seed) request.seed = DrawSeed();
+  request.sampling.seed = *request.seed;
+  return {};
+}
+
+Status Engine::Impl::SubmitNow(Core& target, Request request,
+                               const std::shared_ptr<ReplyState>& reply) {
+  if (is_draining) {
+    return Errorf(ErrorCode::kOverloaded, "the engine is ending: it accepts no more requests");
+  }
+  Status status;
+  try {
+    live.emplace(reply.get(), reply);
+    const auto ns = OpenNamespace(target, request);
+    const auto id =
+        ns.ok() ? target.Submit(std::move(request), reply.get()) : Result<RequestId>(ns.error());
+    if (id.ok()) {
+      reply->SetId(*id);
+    } else {
+      status = id.error();
+    }
+  } catch (const std::bad_alloc&) {
+    status = OutOfMemory();
+  }
+  if (!status.ok()) live.erase(reply.get());
+  PublishStats(target);
+  const std::lock_guard lock(mutex);
+  num_live = live.size();
+  return status;
+}
+
+Result<kv::NamespaceId> Engine::Impl::OpenNamespace(Core& target, const Request& request) {
+  KVERN_ASSIGN_OR_RETURN(const kv::NamespaceId ns, target.NamespaceOf(request));
+  const std::lock_guard lock(mutex);
+  namespaces.emplace(NamespaceKey(request), ns);
+  return ns;
+}
+
+Result<kv::NamespaceId> Engine::Impl::FindNamespace(const Request& request) {
+  {
+    const std::lock_guard lock(mutex);
+    const auto known = namespaces.find(NamespaceKey(request));
+    if (known != namespaces.end()) return known->second;
+  }
+  if (home->mailbox.IsOwner()) return CalledFromCallback("Explain");
+  std::optional<Result<kv::NamespaceId>> ns;
+  home->mailbox.Call([&](Core& target) { ns = OpenNamespace(target, request); });
+  return *ns;
+}
+
+void Engine::Impl::Drain() {
+  CHECK(!home->mailbox.IsOwner());  // on_chunk would wait for itself
+  home->mailbox.Call([this](Core&) { is_draining = true; });
+  std::unique_lock lock(mutex);
+  ended.wait(lock, [&] { return num_live == 0; });
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+Result<Reply> Engine::Submit(Request request) {
+  if (impl_->home->mailbox.IsOwner()) return CalledFromCallback("Submit");
+  try {
+    KVERN_RETURN_IF_ERROR(impl_->Prepare(request));
+    const auto reply = std::make_shared<Reply::Impl>(impl_->home, request);
+    Status status;
+    impl_->home->mailbox.Call(
+        [&](Core& core) { status = impl_->SubmitNow(core, std::move(request), reply); });
+    if (!status.ok()) return status.error();
+    return Reply(reply);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  }
+}
+
+void Engine::Drain() { impl_->Drain(); }
+
+EngineStats Engine::stats() const {
+  EngineStats stats;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    stats = impl_->stats;
+  }
+  stats.kv = impl_->parts.core.cache->stats();
+  return stats;
+}
+
+Result<kv::Explanation> Engine::Explain(const Request& request) const {
+  KVERN_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, impl_->PromptOf(request));
+  if (!request.cache.use) {
+    kv::Explanation explanation;
+    explanation.split.miss[size_t(kv::MissReason::kPolicyOff)] = tokens.size();
+    explanation.misses.push_back(
+        {.reason = kv::MissReason::kPolicyOff, .position = 0, .num_tokens = tokens.size()});
+    return explanation;
+  }
+  KVERN_ASSIGN_OR_RETURN(const kv::NamespaceId ns, impl_->FindNamespace(request));
+  return impl_->parts.core.cache->Explain(ns, tokens);
+}
+
+std::vector<TokenId> Engine::Encode(std::string_view text, bool add_special) const {
+  const text::Tokenizer* const tokenizer = impl_->parts.core.tokenizer;
+  if (tokenizer == nullptr) return {};
+  return tokenizer->Encode(text, {.add_special = add_special});
+}
+
+Result<std::vector<TokenId>> Engine::EncodeChat(std::span<const ChatMessage> messages) const {
+  if (!impl_->chat_template.ok()) return impl_->chat_template.error();
+  return engine::EncodeMessages(*impl_->parts.core.tokenizer, *impl_->chat_template, messages);
+}
+
+std::string Engine::Decode(std::span<const TokenId> tokens) const {
+  const text::Tokenizer* const tokenizer = impl_->parts.core.tokenizer;
+  if (tokenizer == nullptr) return {};
+  std::vector<TokenId> known(tokens.begin(), tokens.end());
+  std::erase_if(known, [&](TokenId id) { return static_cast<size_t>(id) >= tokenizer->size(); });
+  return tokenizer->Decode(known, /*render_special=*/false);
+}
+
+size_t Engine::context() const { return impl_->home->context; }
+size_t Engine::kv_bytes_per_token() const { return impl_->parts.kv_bytes_per_token; }
+std::string Engine::fingerprint() const { return impl_->home->model.fingerprint; }
+std::string Engine::model_name() const { return impl_->home->model.name; }
+
+// ---- Making one
+
+Result<std::unique_ptr<Engine>> EngineAccess::Make(EngineParts parts,
+                                                   const SchedulerOptions& scheduler,
+                                                   const SpeculationOptions& speculation) {
+  KVERN_ASSIGN_OR_RETURN(
+      engine::ReceiptModel model,
+      engine::MakeReceiptModel(parts.core.ns, parts.core.executor->info().groups));
+  model.name = parts.model_name;
+  model.k_dtype = parts.k_dtype;
+  model.v_dtype = parts.v_dtype;
+  KVERN_ASSIGN_OR_RETURN(std::unique_ptr<Core> core,
+                         Core::Make(parts.core, scheduler, speculation));
+  return std::unique_ptr<Engine>(new Engine(
+      std::make_unique<Engine::Impl>(std::move(parts), std::move(core), std::move(model))));
+}
+
+const engine::ReceiptModel& EngineAccess::ModelOf(const Engine& engine) {
+  return engine.impl_->home->model;
+}
+
+}  // namespace kvern

@@ -1,0 +1,45 @@
+// The public Engine (kvern/engine.h) around a Core: a thread that steps it, replies that hold its
+// chunks until they are read, and receipts. Engine::Open() is in engine/exec/engine.cc; this makes
+// an engine of any parts, so that tests and simulations need no model.
+//
+// Requests are checked and tokenized on their callers' threads. Submit() waits for the step that is
+// under way, as its answer may be an error.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/core.h"
+#include "engine/receipt.h"
+#include "kvern/engine.h"
+
+namespace kvern::engine {
+
+struct EngineParts {
+  CoreParts core;
+  std::shared_ptr<void> owner = {};  // of what `core` points to; may be null
+  std::string model_name = {};
+  std::string k_dtype = {};
+  std::string v_dtype = {};
+  std::string chat_template = {};  // Jinja source; empty: the model has none
+  size_t kv_bytes_per_token = 0;
+  // Of what only kernels know; may be empty.
+  std::function<Status(const SamplingParams&)> check_sampling = {};
+};
+
+}  // namespace kvern::engine
+
+namespace kvern {
+
+struct EngineAccess {
+  // Errors: those of Core::Make and of the fingerprint.
+  static Result<std::unique_ptr<Engine>> Make(engine::EngineParts parts,
+                                              const SchedulerOptions& scheduler,
+                                              const SpeculationOptions& speculation);
+
+  // What receipts say of the model.
+  static const engine::ReceiptModel& ModelOf(const Engine& engine);
+};
+
+}  // namespace kvern
