@@ -58,12 +58,15 @@ Result<OpenedModel> OpenedModel::Open(model::Gguf gguf, const OpenOptions& optio
   KVERN_ASSIGN_OR_RETURN(const size_t weight_bytes, model::PlanWeightBytes(*opened.gguf_, config));
   KVERN_RETURN_IF_ERROR(CheckMemory(*opened.gguf_, weight_bytes, kv_bytes));
 
-  opened.team_ = std::make_unique<ThreadTeam>(options.num_threads);
+  opened.team_ = options.team;
+  if (opened.team_ == nullptr) {
+    opened.own_team_ = std::make_unique<ThreadTeam>(options.num_threads);
+    opened.team_ = opened.own_team_.get();
+  }
   const kv::NamespaceSpec spec =
       MakeNamespaceSpec(*opened.gguf_, config, opened.layout_, *opened.team_);
-  KVERN_ASSIGN_OR_RETURN(
-      model::Model model,
-      model::Model::Load(*opened.gguf_, context, opened.team_.get(), options.progress));
+  KVERN_ASSIGN_OR_RETURN(model::Model model, model::Model::Load(*opened.gguf_, context,
+                                                                opened.team_, options.progress));
   opened.model_ = std::make_unique<model::Model>(std::move(model));
   opened.store_ = std::make_unique<kv::HostBlockStore>(MakeCopyRows(opened.layout_));
   kv::KvCacheOptions kv_options;
@@ -73,7 +76,7 @@ Result<OpenedModel> OpenedModel::Open(model::Gguf gguf, const OpenOptions& optio
                          kv::KvCache::Make(std::move(kv_options), opened.store_.get()));
   KVERN_ASSIGN_OR_RETURN(opened.kv_namespace_, opened.kv_cache_->OpenNamespace(spec));
   KVERN_ASSIGN_OR_RETURN(opened.executor_,
-                         MakeCpuExecutor(opened.model_.get(), opened.isa_, opened.team_.get(),
+                         MakeCpuExecutor(opened.model_.get(), opened.isa_, opened.team_,
                                          opened.layout_, options.max_step_tokens));
   return opened;
 }

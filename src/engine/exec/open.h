@@ -33,6 +33,8 @@ struct OpenOptions {
   // Tokens that the KV cache has room for, of all sequences together. None: one context.
   std::optional<size_t> pool_tokens;
   size_t num_threads = 1;
+  // Computes on these threads instead, which must outlive the model: for models that take turns.
+  ThreadTeam* team = nullptr;
   compute::KvDtype k_dtype = compute::KvDtype::kF16;
   compute::KvDtype v_dtype = compute::KvDtype::kF16;
   std::string isa = "auto";
@@ -83,7 +85,8 @@ class OpenedModel {
 
   const compute::Isa* isa_ = nullptr;
   compute::KvLayout layout_{};
-  std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<ThreadTeam> own_team_;  // unless it was given one
+  ThreadTeam* team_ = nullptr;
   std::unique_ptr<model::Gguf> gguf_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::unique_ptr<model::Model> model_;
