@@ -124,8 +124,9 @@ bool ReplyState::IsReadToTheEnd() const {
   return is_complete_ && queue_.empty();
 }
 
+// The next step asks HasRoom().
 void ReplyState::Wake() {
-  home_->mailbox.Post([id = id()](Core& core) { core.Wake(id); });
+  home_->mailbox.Post([](Core&) {});
 }
 
 void ReplyState::Cancel() {
