@@ -32,13 +32,14 @@ class ReplySink {
  public:
   virtual ~ReplySink() = default;
 
-  // Whether it can take a chunk now. A request whose sink has no room pauses; Wake() it later.
+  // Whether it can take a chunk now. Asked at every step: a request whose sink has no room pauses.
   virtual bool HasRoom() const { return true; }
 
   // The chunk is valid during the call. May throw: the request fails then, alone.
   virtual void Take(const Chunk& chunk) = 0;
 
-  // The last call for this request, after the last chunk of every completion.
+  // The last call for this request, after the last chunk of every completion (or after Take() has
+  // thrown).
   virtual void Finish(Report report) = 0;
 };
 
@@ -70,11 +71,8 @@ class Core {
   // have finished.
   void Cancel(RequestId id);
 
-  // The reader of a paused request has caught up.
-  void Wake(RequestId id);
-
-  // One step. False: nothing was computed, and nothing will be until a call comes in or the time of
-  // next_wake_us() (a deadline, a load from a tier) has come.
+  // One step. False: nothing was computed, and nothing will be until a call comes in, a sink has
+  // room again, or the time of next_wake_us() (a deadline, a load from a tier) has come.
   bool Step();
 
   bool idle() const;  // no request is live

@@ -1,0 +1,520 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+
+namespace kvern::engine {
+namespace {
+
+// A prefill that has to leave time for others takes at least so much of a step.
+constexpr size_t kMinChunk = 16;
+
+}  // namespace
+
+Scheduler::Scheduler(const CoreParts& parts, const SchedulingPolicy* policy,
+                     const SchedulerOptions& options)
+    : cache_(*parts.cache),
+      proposer_(parts.proposer),
+      clock_(*parts.clock),
+      policy_(*policy),
+      options_(options),
+      max_positions_(parts.executor->info().max_positions),
+      queue_(policy, options.ageing_us, parts.cache) {
+  const kv::KvCacheOptions& kv_options = cache_.options();
+  block_tokens_ = kv_options.groups[0].block_tokens;
+  size_t num_zero_blocks = 0;
+  for (const kv::GroupSpec& group : kv_options.groups) {
+    block_bytes_ += group.block_bytes;
+    if (group.kind == kv::GroupKind::kFull) continue;
+    ++num_zero_blocks;
+    max_rollback_ = std::min<size_t>(max_rollback_, group.max_rollback);
+  }
+  const size_t num_blocks = kv_options.budget_bytes / block_bytes_;
+  capacity_blocks_ = num_blocks - std::min(num_blocks, num_zero_blocks);
+}
+
+// ---- Lists
+
+void Scheduler::Add(Sequence* sequence) {
+  sequence->phase = Phase::kWaiting;
+  queue_.Add(sequence);
+}
+
+bool Scheduler::AddForked(Sequence* sequence, kv::Sequence blocks) {
+  if (running_.size() >= options_.max_running) return false;
+  sequence->was_admitted = true;
+  sequence->tokens.reserve(sequence->num_prompt() + sequence->request->max_tokens);
+  Start(*sequence, std::move(blocks));
+  return true;
+}
+
+void Scheduler::Start(Sequence& sequence, kv::Sequence blocks) {
+  sequence.kv.emplace(std::move(blocks));
+  sequence.phase = Phase::kRunning;
+  sequence.blocked_bytes = 0;
+  running_.push_back(&sequence);
+  counts_.peak_running = std::max(counts_.peak_running, running_.size());
+}
+
+void Scheduler::Remove(Sequence* sequence) {
+  std::erase(running_, sequence);
+  std::erase(loading_, sequence);
+  queue_.Remove(sequence);
+  if (sequence->waiter) waiters_.erase(static_cast<uint64_t>(sequence->waiter->id()));
+  CountBlocks(*sequence, 0);
+  sequence->kv.reset();
+  sequence->waiter.reset();
+  sequence->lease.reset();
+  if (proposer_ != nullptr) proposer_->Forget(sequence->key());
+  sequence->phase = Phase::kFinished;
+}
+
+Rank Scheduler::RankOf(const Sequence& sequence) const {
+  const LiveRequest& request = *sequence.request;
+  int64_t priority = 0;
+  if (policy_.by_priority) {
+    priority = sequence.kv ? sequence.kv->effective_priority() : request.request.priority;
+  }
+  return {request.arrival_us - priority * options_.ageing_us, static_cast<uint64_t>(request.id),
+          sequence.completion};
+}
+
+size_t Scheduler::BlocksOf(size_t num_tokens) const {
+  return (num_tokens + block_tokens_ - 1) / block_tokens_;
+}
+
+size_t Scheduler::AvailableBytes() const {
+  const kv::StateCounts bytes = cache_.stats().bytes;
+  return bytes.free + bytes.cached;
+}
+
+// ---- A step
+
+std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
+  now_us_ = now_us;
+  ++step_;
+  slices_.clear();
+  tokens_left_ = options_.step_tokens;
+  failures_.clear();
+  work_ = 0;
+  has_prefill_ = is_kv_bound_ = is_queue_bound_ = false;
+  cache_.SetTime(now_us);
+  TakeEvents();
+  PollLoads();
+  UpdatePauses();
+  SetOrder();
+  if (max_slices_) {
+    PlanIsolated();
+  } else {
+    Draft();
+    PlanDecodes();
+    PlanPrefills();
+  }
+  if (!max_slices_ || running_.empty()) AdmitWaiting();
+  counts_.steps_kv_bound += is_kv_bound_ ? 1 : 0;
+  counts_.steps_queue_bound += is_queue_bound_ ? 1 : 0;
+  return slices_;
+}
+
+void Scheduler::Told(bool succeeded, int64_t execute_us) {
+  if (!succeeded) {
+    max_slices_ = std::max<size_t>(1, slices_.size() / 2);
+    return;
+  }
+  for (const ScheduledSlice& slice : slices_) slice.sequence->last_step = step_;
+  if (max_slices_) {
+    *max_slices_ *= 2;
+    if (*max_slices_ > running_.size()) max_slices_.reset();
+  }
+  cost_.Told(work_, execute_us);
+}
+
+void Scheduler::TakeEvents() {
+  for (const kv::Event& event : cache_.TakeEvents()) {
+    const auto found = waiters_.find(static_cast<uint64_t>(event.waiter));
+    if (found == waiters_.end()) continue;
+    Sequence* const sequence = found->second;
+    waiters_.erase(found);
+    Add(sequence);  // with its waiter, for the next lookup
+  }
+}
+
+void Scheduler::PollLoads() {
+  for (size_t i = 0; i < loading_.size();) {
+    Sequence* const sequence = loading_[i];
+    if (!cache_.Poll(*sequence->lease).done) {
+      ++i;
+      continue;
+    }
+    cache_.Install(*sequence->lease);
+    sequence->has_loaded = true;
+    loading_.erase(loading_.begin() + static_cast<ptrdiff_t>(i));
+    Add(sequence);  // with its lease
+  }
+}
+
+void Scheduler::UpdatePauses() {
+  const auto update = [&](Sequence* sequence) {
+    const bool is_behind = !sequence->request->sink->HasRoom();
+    if (is_behind == sequence->is_paused) return;
+    sequence->is_paused = is_behind;
+    sequence->request->Log(
+        is_behind ? LifecycleEvent::Kind::kPaused : LifecycleEvent::Kind::kUnpaused, now_us_,
+        sequence->completion, sequence->num_new());
+  };
+  for (Sequence* const sequence : running_) update(sequence);
+  // Who has said nothing yet cannot be ahead of its reader, but its siblings can.
+  for (Sequence* const sequence : queue_.sequences()) {
+    if (sequence->was_admitted) update(sequence);
+  }
+}
+
+void Scheduler::SetOrder() {
+  order_ = running_;
+  std::ranges::sort(order_, [&](const Sequence* a, const Sequence* b) {
+    return RankOf(*a) < RankOf(*b);
+  });
+}
+
+// ---- Decode
+
+size_t Scheduler::MaxDraft(const Sequence& sequence) const {
+  const size_t num_left = sequence.request->max_tokens - sequence.num_new();
+  return std::min(num_left - 1, max_rollback_);
+}
+
+void Scheduler::Draft() {
+  if (proposer_ == nullptr) return;
+  drafts_.clear();
+  size_t num_decoding = 0;
+  for (const Sequence* sequence : order_) {
+    num_decoding += sequence->is_decoding() && !sequence->is_paused ? 1 : 0;
+  }
+  for (Sequence* const sequence : order_) {
+    sequence->draft.clear();
+    if (sequence->is_paused || sequence->num_missing() != 1 || sequence->num_new() == 0) continue;
+    const double history = WorkOf(sequence->tokens.size(), 1);
+    const size_t wanted =
+        sequence->draft_length.Next({.base_us = cost_.base_us(),
+                                     .per_token_us = cost_.rate_us() * history,
+                                     .draft_token_us = draft_token_us_,
+                                     .num_sequences = num_decoding});
+    const size_t room = options_.step_tokens / num_decoding;
+    const size_t most = std::min({wanted, MaxDraft(*sequence), room - std::min<size_t>(room, 1)});
+    if (most == 0) continue;
+    drafts_.push_back({sequence->key(), sequence->tokens, most, &sequence->draft});
+  }
+  if (drafts_.empty()) return;
+  const int64_t before_us = clock_.now_us();
+  proposer_->Propose(drafts_);
+  size_t num_drafted = 0;
+  for (const DraftRequest& request : drafts_) num_drafted += request.draft->size();
+  const auto spent_us = static_cast<double>(clock_.now_us() - before_us);
+  const double per_token = spent_us / static_cast<double>(std::max<size_t>(num_drafted, 1));
+  draft_token_us_ += (per_token - draft_token_us_) / 8;
+}
+
+void Scheduler::PlanDecodes() {
+  decoding_.clear();
+  bool is_prefill_wanted = !queue_.sequences().empty();
+  for (Sequence* const sequence : order_) {
+    if (!sequence->is_decoding()) {
+      is_prefill_wanted = true;
+    } else if (!sequence->is_paused) {
+      decoding_.push_back(sequence);
+    }
+  }
+  // Where not all find room in a step they take turns, and leave some for prefill.
+  size_t most = options_.step_tokens;
+  if (is_prefill_wanted) most -= std::max<size_t>(1, most / 8);
+  if (decoding_.size() > std::max<size_t>(most, 1)) {
+    std::ranges::stable_sort(decoding_, {}, &Sequence::last_step);
+    decoding_.resize(std::max<size_t>(most, 1));
+    is_queue_bound_ = true;
+  }
+  for (Sequence* const sequence : decoding_) PlanDecode(*sequence);
+}
+
+bool Scheduler::PlanDecode(Sequence& sequence) {
+  if (sequence.phase != Phase::kRunning || tokens_left_ == 0) return false;  // it yielded
+  if (sequence.num_missing() == 0) {
+    AddSlice(sequence, 1, 0);
+    return true;
+  }
+  size_t num_drafts = std::min(sequence.draft.size(), tokens_left_ - 1);
+  if (num_drafts > 0 && !sequence.kv->Reserve(1 + num_drafts).ok()) num_drafts = 0;
+  sequence.draft.resize(num_drafts);
+  if (num_drafts == 0 && !MakeRoom(sequence, 1)) {
+    FailIfAlone(sequence);
+    return false;
+  }
+  AddSlice(sequence, 1 + num_drafts, num_drafts);
+  return true;
+}
+
+// ---- Prefill
+
+void Scheduler::PlanPrefills() {
+  for (Sequence* const sequence : order_) {
+    if (sequence->phase != Phase::kRunning || sequence->is_decoding()) continue;
+    if (tokens_left_ == 0) {
+      is_queue_bound_ = true;
+      return;
+    }
+    PlanPrefill(*sequence);
+  }
+}
+
+size_t Scheduler::ChunkTokens(size_t position, size_t num_missing) const {
+  const size_t most = std::min(num_missing, tokens_left_);
+  const bool others_decode = !slices_.empty();
+  if (options_.target_token_us == 0 || !others_decode) return most;
+  const auto target = static_cast<double>(options_.target_token_us);
+  const size_t within = cost_.TokensWithin(target, work_, position, most);
+  // The first prefill of a step goes on whatever the target.
+  return has_prefill_ ? within : std::max(within, std::min(most, kMinChunk));
+}
+
+bool Scheduler::PlanPrefill(Sequence& sequence) {
+  size_t chunk = ChunkTokens(sequence.kv->length(), sequence.num_missing());
+  const bool had_turn = chunk > 0;
+  while (chunk > 0 && !MakeRoom(sequence, chunk)) chunk /= 2;
+  if (chunk == 0) {
+    if (had_turn) FailIfAlone(sequence);
+    return false;
+  }
+  AddSlice(sequence, chunk, 0);
+  has_prefill_ = true;
+  return true;
+}
+
+// After a step failed: few, whoever waited longest first, without drafts.
+void Scheduler::PlanIsolated() {
+  std::ranges::stable_sort(order_, {}, &Sequence::last_step);
+  for (Sequence* const sequence : order_) {
+    if (slices_.size() >= *max_slices_ || tokens_left_ == 0) return;
+    if (sequence->phase != Phase::kRunning || sequence->is_paused) continue;
+    sequence->draft.clear();
+    if (sequence->is_decoding()) {
+      PlanDecode(*sequence);
+    } else {
+      PlanPrefill(*sequence);
+    }
+  }
+}
+
+// REQUIRES: its blocks are reserved.
+void Scheduler::AddSlice(Sequence& sequence, size_t num_tokens, size_t num_drafts) {
+  ScheduledSlice slice = {.sequence = &sequence,
+                          .first = sequence.kv->length(),
+                          .num_tokens = num_tokens,
+                          .num_drafts = num_drafts};
+  slice.query_only = slice.first == sequence.tokens.size();
+  if (slice.query_only) {
+    --slice.first;
+  } else {
+    sequence.tokens.insert(sequence.tokens.end(), sequence.draft.begin(),
+                           sequence.draft.begin() + static_cast<ptrdiff_t>(num_drafts));
+    const auto tokens = std::span(sequence.tokens).subspan(slice.first, num_tokens);
+    const Status appended = sequence.kv->Append(tokens);
+    CHECK(appended.ok());
+    CountBlocks(sequence, sequence.kv->length());
+  }
+  slice.samples = slice.first + num_tokens == sequence.tokens.size();
+  tokens_left_ -= num_tokens;
+  work_ += WorkOf(slice.first, num_tokens);
+  counts_.drafted_tokens += num_drafts;
+  slices_.push_back(slice);
+}
+
+// ---- Memory
+
+void Scheduler::CountBlocks(Sequence& sequence, size_t num_tokens) {
+  LiveRequest& request = *sequence.request;
+  const size_t num_blocks = BlocksOf(num_tokens);
+  request.num_blocks += num_blocks - sequence.num_blocks;
+  sequence.num_blocks = num_blocks;
+  request.report.blocks_peak = std::max(request.report.blocks_peak, request.num_blocks);
+}
+
+// Reserves, and lets others yield where they must.
+bool Scheduler::MakeRoom(Sequence& sequence, size_t num_tokens) {
+  while (!sequence.kv->Reserve(num_tokens).ok()) {
+    is_kv_bound_ = true;
+    Sequence* const victim = Victim(sequence);
+    if (victim == nullptr) return false;
+    Unplan(*victim);
+    Preempt(*victim);
+  }
+  return true;
+}
+
+// What fits by the numbers can still be refused: by the machine, which is out of memory.
+void Scheduler::FailIfAlone(Sequence& sequence) {
+  if (running_.size() > 1 || !loading_.empty()) return;
+  const Status status = sequence.kv->Reserve(1);
+  if (!status.ok()) failures_.push_back({&sequence, status.error()});
+}
+
+// Who yields to `sequence`: one whose reader is behind, else the last in rank behind it.
+Sequence* Scheduler::Victim(const Sequence& sequence) const {
+  Sequence* victim = nullptr;
+  Rank last = RankOf(sequence);
+  for (Sequence* const other : running_) {
+    if (other == &sequence) continue;
+    if (other->is_paused) return other;
+    const Rank rank = RankOf(*other);
+    if (rank <= last) continue;
+    victim = other;
+    last = rank;
+  }
+  return victim;
+}
+
+void Scheduler::Preempt(Sequence& sequence) {
+  sequence.request->Log(LifecycleEvent::Kind::kPreempted, now_us_, sequence.completion,
+                        sequence.kv->committed());
+  ++sequence.request->report.preemptions;
+  ++counts_.preemptions;
+  CountBlocks(sequence, 0);
+  sequence.kv.reset();
+  sequence.has_loaded = false;
+  std::erase(running_, &sequence);
+  if (proposer_ != nullptr) proposer_->Forget(sequence.key());
+  Add(&sequence);
+}
+
+// Takes back what this step wanted of it.
+void Scheduler::Unplan(const Sequence& sequence) {
+  const auto found = std::ranges::find(slices_, &sequence, &ScheduledSlice::sequence);
+  if (found == slices_.end()) return;
+  std::vector<TokenId>& tokens = found->sequence->tokens;
+  tokens.resize(tokens.size() - found->num_drafts);
+  tokens_left_ += found->num_tokens;
+  work_ -= WorkOf(found->first, found->num_tokens);
+  slices_.erase(found);
+}
+
+// ---- Admission
+
+kv::Prompt Scheduler::PromptOf(const Sequence& sequence) const {
+  const CacheUse& cache = sequence.request->request.cache;
+  return {.ns = sequence.request->ns,
+          .tokens = sequence.tokens,
+          .use_cache = cache.use && !sequence.distrusts_cache,
+          .retention = cache.retention};
+}
+
+void Scheduler::AdmitWaiting() {
+  while (Sequence* const sequence = queue_.Best(now_us_)) {
+    const bool has_slot = running_.size() < options_.max_running;
+    if (tokens_left_ == 0 || (!has_slot && !YieldTo(*sequence))) {
+      is_queue_bound_ = true;
+      return;
+    }
+    if (TryAdmit(*sequence) == Admission::kNoRoom) {
+      is_kv_bound_ = true;
+      return;
+    }
+  }
+}
+
+Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
+  LiveRequest& request = *sequence.request;
+  if (sequence.blocked_bytes > 0 && !running_.empty() && !sequence.lease && !sequence.waiter &&
+      AvailableBytes() <= sequence.blocked_bytes) {
+    return Admission::kNoRoom;
+  }
+  sequence.tokens.reserve(sequence.num_prompt() + request.max_tokens);
+  if (!sequence.lease) {
+    sequence.lease.emplace(
+        sequence.waiter ? cache_.Retry(*std::exchange(sequence.waiter, std::nullopt))
+                        : cache_.Lookup(PromptOf(sequence)));
+  }
+  kv::Lease& lease = *sequence.lease;
+  if (const auto producer = lease.producer()) {
+    auto waiter = cache_.Wait(lease, request.request.priority);
+    CHECK(waiter.ok());
+    sequence.lease.reset();
+    sequence.waiter.emplace(std::move(*waiter));
+    waiters_.emplace(static_cast<uint64_t>(sequence.waiter->id()), &sequence);
+    queue_.Remove(&sequence);
+    sequence.phase = Phase::kWaitingPrefix;
+    request.Log(LifecycleEvent::Kind::kWaiting, now_us_, sequence.completion, producer->end);
+    return Admission::kWaits;
+  }
+  if (lease.num_tier_tokens() > 0 && !sequence.has_loaded && cache_.StartLoad(lease).ok()) {
+    queue_.Remove(&sequence);
+    sequence.phase = Phase::kLoading;
+    loading_.push_back(&sequence);
+    request.Log(LifecycleEvent::Kind::kLoading, now_us_, sequence.completion,
+                lease.num_tier_tokens());
+    return Admission::kWaits;
+  }
+
+  const size_t found = lease.num_ram_tokens() + lease.num_partial_tokens();
+  while (!Fits(sequence, found) && YieldTo(sequence)) {
+  }
+  const size_t chunk = ChunkTokens(found, sequence.tokens.size() - found);
+  const bool waits_for_turn = chunk == 0 && found < sequence.tokens.size();
+  std::optional<Result<kv::Sequence>> admitted;
+  const bool is_alone = running_.empty();
+  if (!waits_for_turn && (is_alone || Fits(sequence, found))) {
+    admitted = cache_.Admit(lease, {.priority = request.request.priority,
+                                    .publish = request.request.cache.publish,
+                                    .is_resume = sequence.was_admitted,
+                                    .reserve_tokens = chunk});
+  }
+  sequence.lease.reset();
+  if (!admitted || !admitted->ok()) {
+    if (admitted && is_alone && loading_.empty()) failures_.push_back({&sequence, admitted->error()});
+    sequence.blocked_bytes = waits_for_turn ? 0 : std::max<size_t>(1, AvailableBytes());
+    return Admission::kNoRoom;
+  }
+  queue_.Remove(&sequence);
+  Start(sequence, std::move(**admitted));
+  const size_t length = sequence.kv->length();
+  request.Log(sequence.was_admitted ? LifecycleEvent::Kind::kResumed
+                                    : LifecycleEvent::Kind::kAdmitted,
+              now_us_, sequence.completion, length);
+  CountBlocks(sequence, length);
+  if (!request.report.queue_us) request.report.queue_us = now_us_ - request.arrival_us;
+  if (!sequence.was_admitted && sequence.completion == 0) {
+    request.report.prompt = sequence.kv->split();
+    request.report.misses.assign(sequence.kv->misses().begin(), sequence.kv->misses().end());
+  }
+  sequence.was_admitted = true;
+  AddSlice(sequence, std::max<size_t>(chunk, 1), 0);
+  has_prefill_ = true;
+  return Admission::kAdmitted;
+}
+
+// Whether all that it lacks is there, beside what the others that are in their prefill still lack.
+bool Scheduler::Fits(const Sequence& sequence, size_t num_found) const {
+  size_t needed = BlocksOf(sequence.tokens.size() + 1) - num_found / block_tokens_;
+  for (const Sequence* other : running_) {
+    needed += BlocksOf(other->tokens.size() + 1) - BlocksOf(other->kv->length());
+  }
+  if (!running_.empty()) {
+    needed += static_cast<size_t>(options_.watermark * static_cast<double>(capacity_blocks_));
+  }
+  return needed * block_bytes_ <= AvailableBytes();
+}
+
+// Makes one that runs yield to one that waits: whose reader is behind, or whose priority is lower.
+bool Scheduler::YieldTo(const Sequence& sequence) {
+  Sequence* const victim = Victim(sequence);
+  if (victim == nullptr) return false;
+  const int priority = sequence.request->request.priority;
+  const bool is_lower =
+      policy_.by_priority && victim->kv->effective_priority() < priority;
+  if (!victim->is_paused && !is_lower) return false;
+  Unplan(*victim);
+  Preempt(*victim);
+  return true;
+}
+
+}  // namespace kvern::engine

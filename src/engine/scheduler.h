@@ -1,0 +1,151 @@
+// Scheduler: decides each step: who computes how many tokens, who waits, who yields.
+//
+//   - Decode first, then prefill in chunks within the step's tokens (G1); so many as leave the time
+//     between tokens below target_token_us, where that is given.
+//   - A sequence is admitted when the blocks that it and those admitted before it still lack are
+//     there, its own hit pinned (G3). Who finds its prefix being computed waits for it (K6).
+//   - Every block of a step is promised before anything is computed (G2). Where there is none, the
+//     last in rank yields: what it computed is left to the prefix cache, and it waits again, with
+//     its arrival. Ranks are a fixed order, so nobody takes turns at yielding, and the first is
+//     never asked to. Sequences whose reader is behind yield to anybody.
+//
+// It keeps lists, not sequences: whoever made a sequence removes it. Not thread-safe; deterministic.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/core.h"
+#include "engine/policy.h"
+#include "engine/sequence.h"
+#include "engine/step_cost.h"
+#include "engine/wait_queue.h"
+
+namespace kvern::engine {
+
+// What one sequence computes in a step. Blocks are there; drafts are at the end of its tokens.
+struct ScheduledSlice {
+  Sequence* sequence;
+  size_t first = 0;       // position of its first token
+  size_t num_tokens = 0;  // drafts included
+  size_t num_drafts = 0;
+  bool query_only = false;  // all its tokens have K/V: only logits are wanted (K5)
+  bool samples = false;
+};
+
+// A sequence that the machine has no memory for, though nothing else runs.
+struct Failure {
+  Sequence* sequence;
+  Error error;
+};
+
+struct SchedulerCounts {
+  uint64_t preemptions = 0;
+  uint64_t steps_kv_bound = 0;
+  uint64_t steps_queue_bound = 0;
+  uint64_t drafted_tokens = 0;
+  size_t peak_running = 0;
+};
+
+class Scheduler {
+ public:
+  Scheduler(const CoreParts& parts, const SchedulingPolicy* policy,
+            const SchedulerOptions& options);
+
+  void Add(Sequence* sequence);  // waits from now on
+  // A later completion that begins with another's blocks. False: no sequence more may run.
+  bool AddForked(Sequence* sequence, kv::Sequence blocks);
+  // Lets go of everything it holds or waits for, wherever it is.
+  void Remove(Sequence* sequence);
+
+  // It yields, and waits again; what it computed is left to the cache.
+  void Preempt(Sequence& sequence);
+
+  // Plans a step. Valid until the next Schedule().
+  std::span<const ScheduledSlice> Schedule(int64_t now_us);
+  // Who cannot go on. To be removed.
+  std::span<const Failure> failures() const { return failures_; }
+  // How it went. Failed: nothing of it was computed, and the next steps will be smaller, so that
+  // whatever makes them fail ends up alone.
+  void Told(bool succeeded, int64_t execute_us);
+
+  const WaitQueue& queue() const { return queue_; }
+  const std::vector<Sequence*>& running() const { return running_; }
+  size_t num_waiting_prefix() const { return waiters_.size(); }
+  const std::vector<Sequence*>& loading() const { return loading_; }
+  const SchedulerCounts& counts() const { return counts_; }
+  // Tokens that all blocks have room for.
+  size_t capacity_tokens() const { return capacity_blocks_ * block_tokens_; }
+
+ private:
+  enum class Admission { kAdmitted, kWaits, kNoRoom };
+
+  Rank RankOf(const Sequence& sequence) const;
+  size_t BlocksOf(size_t num_tokens) const;
+  size_t AvailableBytes() const;
+
+  void TakeEvents();
+  void PollLoads();
+  void UpdatePauses();
+  void SetOrder();
+  void Draft();
+  size_t MaxDraft(const Sequence& sequence) const;
+  void PlanDecodes();
+  void PlanPrefills();
+  void PlanIsolated();
+  bool PlanDecode(Sequence& sequence);
+  bool PlanPrefill(Sequence& sequence);
+  void AddSlice(Sequence& sequence, size_t num_tokens, size_t num_drafts);
+  size_t ChunkTokens(size_t position, size_t num_missing) const;
+
+  bool MakeRoom(Sequence& sequence, size_t num_tokens);
+  Sequence* Victim(const Sequence& sequence) const;
+  void FailIfAlone(Sequence& sequence);
+  void CountBlocks(Sequence& sequence, size_t num_tokens);
+  void Unplan(const Sequence& sequence);
+
+  void AdmitWaiting();
+  Admission TryAdmit(Sequence& sequence);
+  bool Fits(const Sequence& sequence, size_t num_found) const;
+  bool YieldTo(const Sequence& sequence);
+  void Start(Sequence& sequence, kv::Sequence blocks);
+  kv::Prompt PromptOf(const Sequence& sequence) const;
+
+  kv::KvCache& cache_;
+  Proposer* const proposer_;
+  const Clock& clock_;
+  const SchedulingPolicy& policy_;
+  const SchedulerOptions options_;
+  const size_t max_positions_;
+  size_t block_tokens_ = 0, block_bytes_ = 0, capacity_blocks_ = 0;
+  size_t max_rollback_ = SIZE_MAX;
+
+  WaitQueue queue_;
+  std::vector<Sequence*> running_;
+  std::vector<Sequence*> loading_;
+  std::unordered_map<uint64_t, Sequence*> waiters_;  // by WaiterId
+
+  // Of the step in progress.
+  int64_t now_us_ = 0;
+  uint64_t step_ = 0;
+  std::vector<Sequence*> order_;  // running, best rank first
+  std::vector<Sequence*> decoding_;
+  std::vector<DraftRequest> drafts_;
+  std::vector<ScheduledSlice> slices_;
+  size_t tokens_left_ = 0;
+  double work_ = 0;
+  bool has_prefill_ = false, is_kv_bound_ = false, is_queue_bound_ = false;
+  std::vector<Failure> failures_;
+
+  StepCost cost_;
+  double draft_token_us_ = 0;
+  std::optional<size_t> max_slices_;  // after a step failed
+  SchedulerCounts counts_;
+};
+
+}  // namespace kvern::engine

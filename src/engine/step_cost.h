@@ -1,0 +1,46 @@
+// StepCost: how long a step will take, learned from those that were.
+//
+// A step's work is the sum over its slices of WorkOf(). Time is modelled as base + rate × work, a
+// straight line fitted to recent steps, with the spread around it: a fixed part (weights are read
+// once) and one that grows with tokens and the history that they attend to.
+//
+// Not thread-safe. Deterministic: a function of what it was told.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kvern::engine {
+
+// Of `num_tokens` tokens from `position` on, in the work of one token without a history.
+inline double WorkOf(size_t position, size_t num_tokens) {
+  // How long a history costs a token as much as everything else: of small models, in which it
+  // weighs most. What it should have been is in the fitted rate.
+  constexpr double kHistory = 1024;
+  const auto tokens = static_cast<double>(num_tokens);
+  return tokens * (1 + (static_cast<double>(position) + tokens / 2) / kHistory);
+}
+
+class StepCost {
+ public:
+  void Told(double work, int64_t time_us);
+
+  bool is_known() const { return weight_ > 0; }
+  double base_us() const { return base_us_; }
+  double rate_us() const { return rate_us_; }  // of one unit of work
+
+  // What nearly all steps of so much work stay below.
+  double BoundUs(double work) const;
+
+  // How many tokens from `position` on a step of `work` may take up and stay below `limit_us`, at
+  // most `most`. `most` where nothing is known.
+  size_t TokensWithin(double limit_us, double work, size_t position, size_t most) const;
+
+ private:
+  // Sums over recent steps, older ones weighing less.
+  double weight_ = 0, work_ = 0, time_ = 0, work_work_ = 0, work_time_ = 0;
+  double variance_ = 0;  // of the time around the line
+  double base_us_ = 0, rate_us_ = 0;
+};
+
+}  // namespace kvern::engine
