@@ -92,19 +92,19 @@ struct Chunk {
 // One thing that happened to a request, for its log.
 struct LifecycleEvent {
   enum class Kind {
-    kQueued,       // amount: prompt tokens
-    kWaiting,      // for a prefix that another computes; amount: its end
-    kLoading,      // from a tier; amount: tokens
-    kAdmitted,     // amount: tokens found in the cache
-    kPrefill,      // amount: tokens computed so far, at the end of a chunk
-    kFirstToken,   // amount: the completion
-    kForked,       // amount: the completion that began with another's blocks
-    kPreempted,    // amount: tokens whose blocks were left to the cache
-    kResumed,      // amount: tokens found again
-    kPaused,       // the reader is behind
+    kQueued,      // amount: prompt tokens
+    kWaiting,     // for a prefix that another computes; amount: its end
+    kLoading,     // from a tier; amount: tokens
+    kAdmitted,    // amount: tokens found in the cache
+    kPrefill,     // amount: tokens computed so far, at the end of a chunk
+    kFirstToken,  // amount: the completion
+    kForked,      // amount: the completion that began with another's blocks
+    kPreempted,   // amount: tokens whose blocks were left to the cache
+    kResumed,     // amount: tokens found again
+    kPaused,      // the reader is behind
     kUnpaused,
-    kSelfCheck,    // a full hit's last token was computed again and found equal; amount: position
-    kFinished,     // amount: tokens of the completion
+    kSelfCheck,  // a full hit's last token was computed again and found equal; amount: position
+    kFinished,   // amount: tokens of the completion
     kFailed,
   };
   Kind kind;
@@ -123,11 +123,11 @@ struct Report {
   size_t completion_tokens = 0;  // of all completions
   kv::PromptSplit prompt = {};   // where its tokens came from; sums to prompt_tokens
   std::vector<kv::Miss> misses = {};
-  size_t prefilled_tokens = 0;   // computed, of prompts; after preemption again
-  size_t blocks_peak = 0;        // held at once, shared ones included
+  size_t prefilled_tokens = 0;  // computed, of prompts; after preemption again
+  size_t blocks_peak = 0;       // held at once, shared ones included
   size_t preemptions = 0;
-  size_t drafted_tokens = 0;     // by speculation …
-  size_t accepted_tokens = 0;    // … and how many of them were what the model said
+  size_t drafted_tokens = 0;   // by speculation …
+  size_t accepted_tokens = 0;  // … and how many of them were what the model said
   kv::SpanGrant span = {};
   std::optional<int64_t> queue_us = {};  // until its first step
   std::optional<int64_t> ttft_us = {};   // until its first token
@@ -186,9 +186,10 @@ class Reply {
 
 struct ModelOptions {
   std::string path = {};  // of a GGUF
-  std::optional<uint32_t> context = {};   // tokens of a sequence; none: 4,096 or the model's; 0: the model's
-  std::optional<size_t> kv_tokens = {};   // room of the KV cache; none: four contexts
-  size_t num_threads = 0;                 // 0: one per core
+  // Tokens of a sequence. None: 4,096, or the model's if that is less; 0: the model's.
+  std::optional<uint32_t> context = {};
+  std::optional<size_t> kv_tokens = {};  // room of the KV cache; none: four contexts
+  size_t num_threads = 0;                // 0: one per core
   std::string k_dtype = "f16";
   std::string v_dtype = "f16";
   std::string isa = "auto";
@@ -200,10 +201,10 @@ struct SchedulerOptions {
   size_t step_tokens = 512;     // of all slices of a step at most
   // Prefill takes as much of a step as leaves the time between tokens below this. 0: step_tokens.
   int64_t target_token_us = 0;
-  size_t max_running = 256;    // sequences
-  size_t max_waiting = 4096;   // requests; beyond it the least important is refused
+  size_t max_running = 256;        // sequences
+  size_t max_waiting = 4096;       // requests; beyond it the least important is refused
   int64_t ageing_us = 10'000'000;  // waiting so long counts as one priority more
-  double watermark = 0.01;     // share of the KV memory that admission leaves free for decoding
+  double watermark = 0.01;         // share of the KV memory that admission leaves free for decoding
 };
 
 struct SpeculationOptions {
@@ -227,22 +228,22 @@ struct EngineStats {
   size_t loading = 0;
   size_t paused = 0;
   size_t peak_running = 0;
-  uint64_t requests = 0;      // accepted
-  uint64_t refused = 0;       // could never fit, or too many waited
+  uint64_t requests = 0;  // accepted
+  uint64_t refused = 0;   // could never fit, or too many waited
   uint64_t finished = 0;
   uint64_t cancelled = 0;
   uint64_t failed = 0;
   uint64_t steps = 0;
-  uint64_t steps_kv_bound = 0;  // in which somebody waited for blocks
+  uint64_t steps_kv_bound = 0;     // in which somebody waited for blocks
   uint64_t steps_queue_bound = 0;  // in which somebody waited for max_running or the token budget
   uint64_t prefilled_tokens = 0;
   uint64_t decoded_tokens = 0;
   uint64_t drafted_tokens = 0;
   uint64_t accepted_tokens = 0;
   uint64_t preemptions = 0;
-  uint64_t self_checks = 0;  // full hits whose last token was computed again (rule K5) …
+  uint64_t self_checks = 0;          // full hits whose last token was computed again (rule K5) …
   uint64_t self_check_failures = 0;  // … and differed: never, unless memory is damaged
-  int64_t schedule_us = 0;   // CPU time of the engine's thread outside the executor
+  int64_t schedule_us = 0;           // time of the engine's thread by part
   int64_t execute_us = 0;
   int64_t commit_us = 0;
   kv::KvStats kv = {};
@@ -277,7 +278,7 @@ class Engine {
   Result<std::vector<TokenId>> EncodeChat(std::span<const ChatMessage> messages) const;
   std::string Decode(std::span<const TokenId> tokens) const;
 
-  size_t context() const;           // tokens of a sequence at most
+  size_t context() const;  // tokens of a sequence at most
   size_t kv_bytes_per_token() const;
   std::string fingerprint() const;  // hex: what K/V depends on beside tokens (rule K12)
   std::string model_name() const;
