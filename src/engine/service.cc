@@ -382,4 +382,12 @@ const engine::ReceiptModel& EngineAccess::ModelOf(const Engine& engine) {
   return engine.impl_->home->model;
 }
 
+const text::Tokenizer* EngineAccess::TokenizerOf(const Engine& engine) {
+  return engine.impl_->parts.core.tokenizer;
+}
+
+const Result<text::ChatTemplate>& EngineAccess::ChatTemplateOf(const Engine& engine) {
+  return engine.impl_->chat_template;
+}
+
 }  // namespace kvern

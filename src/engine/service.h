@@ -13,6 +13,8 @@
 #include "engine/core.h"
 #include "engine/receipt.h"
 #include "kvern/engine.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace kvern::engine {
 
@@ -40,6 +42,11 @@ struct EngineAccess {
 
   // What receipts say of the model.
   static const engine::ReceiptModel& ModelOf(const Engine& engine);
+
+  // For protocols, whose messages hold more than roles and contents. The tokenizer may be null, the
+  // template kUnsupported; both live as long as the engine.
+  static const text::Tokenizer* TokenizerOf(const Engine& engine);
+  static const Result<text::ChatTemplate>& ChatTemplateOf(const Engine& engine);
 };
 
 }  // namespace kvern

@@ -17,7 +17,7 @@ MODULES = {
     'text': ['base'],
     'model': ['base', 'compute', 'text'],
     'engine': ['base', 'kv', 'text'],
-    'engine/exec': ['base', 'engine', 'kv', 'model', 'compute'],
+    'engine/exec': ['base', 'engine', 'engine/spec', 'kv', 'model', 'compute'],
     'engine/spec': ['base', 'engine', 'kv', 'model', 'compute'],
     'plan': ['base', 'kv', 'model/config.h', 'compute/kv_layout.h'],
     'sim': ['base', 'kv', 'engine', 'plan'],

@@ -54,7 +54,8 @@ Result<OpenedModel> OpenedModel::Open(model::Gguf gguf, const OpenOptions& optio
   KVERN_ASSIGN_OR_RETURN(const uint32_t context, ChooseContext(options, config));
   opened.layout_ = MakeKvLayout(config, options.k_dtype, options.v_dtype);
   const size_t kv_bytes =
-      PoolBlocks(options.pool_tokens.value_or(context)) * opened.layout_.block_bytes();
+      PoolBlocks(options.pool_tokens.value_or(options.pool_contexts * context)) *
+      opened.layout_.block_bytes();
   KVERN_ASSIGN_OR_RETURN(const size_t weight_bytes, model::PlanWeightBytes(*opened.gguf_, config));
   KVERN_RETURN_IF_ERROR(CheckMemory(*opened.gguf_, weight_bytes, kv_bytes));
 
@@ -63,8 +64,7 @@ Result<OpenedModel> OpenedModel::Open(model::Gguf gguf, const OpenOptions& optio
     opened.own_team_ = std::make_unique<ThreadTeam>(options.num_threads);
     opened.team_ = opened.own_team_.get();
   }
-  const kv::NamespaceSpec spec =
-      MakeNamespaceSpec(*opened.gguf_, config, opened.layout_, *opened.team_);
+  opened.kv_spec_ = MakeNamespaceSpec(*opened.gguf_, config, opened.layout_, *opened.team_);
   KVERN_ASSIGN_OR_RETURN(model::Model model, model::Model::Load(*opened.gguf_, context,
                                                                 opened.team_, options.progress));
   opened.model_ = std::make_unique<model::Model>(std::move(model));
@@ -72,9 +72,10 @@ Result<OpenedModel> OpenedModel::Open(model::Gguf gguf, const OpenOptions& optio
   kv::KvCacheOptions kv_options;
   kv_options.groups = {MakeGroupSpec(opened.layout_)};
   kv_options.budget_bytes = kv_bytes;
+  kv_options.eviction = options.eviction;
   KVERN_ASSIGN_OR_RETURN(opened.kv_cache_,
                          kv::KvCache::Make(std::move(kv_options), opened.store_.get()));
-  KVERN_ASSIGN_OR_RETURN(opened.kv_namespace_, opened.kv_cache_->OpenNamespace(spec));
+  KVERN_ASSIGN_OR_RETURN(opened.kv_namespace_, opened.kv_cache_->OpenNamespace(opened.kv_spec_));
   KVERN_ASSIGN_OR_RETURN(opened.executor_,
                          MakeCpuExecutor(opened.model_.get(), opened.isa_, opened.team_,
                                          opened.layout_, options.max_step_tokens));

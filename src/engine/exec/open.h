@@ -30,8 +30,10 @@ struct OpenOptions {
   // Tokens of a sequence. None: kDefaultContext, or what the model was trained on if that is less.
   // 0: what the model was trained on.
   std::optional<uint32_t> context;
-  // Tokens that the KV cache has room for, of all sequences together. None: one context.
+  // Tokens that the KV cache has room for, of all sequences together. None: `pool_contexts`
+  // contexts.
   std::optional<size_t> pool_tokens;
+  size_t pool_contexts = 1;
   size_t num_threads = 1;
   // Computes on these threads instead, which must outlive the model: for models that take turns.
   ThreadTeam* team = nullptr;
@@ -39,6 +41,7 @@ struct OpenOptions {
   compute::KvDtype v_dtype = compute::KvDtype::kF16;
   std::string isa = "auto";
   uint32_t max_step_tokens = 512;
+  std::string eviction = "lru";      // a row of kv/policy/table.cc
   model::ProgressFunction progress;  // of loading; may be empty
 };
 
@@ -70,6 +73,7 @@ class OpenedModel {
   kv::KvCache& kv_cache() { return *kv_cache_; }
   // Of this model's texts, whose blocks depend on it and nothing else (rule K12).
   kv::NamespaceId kv_namespace() const { return kv_namespace_; }
+  const kv::NamespaceSpec& kv_namespace_spec() const { return kv_spec_; }
   ThreadTeam& team() { return *team_; }
   uint32_t context() const { return model_->max_positions(); }
   MemoryPlan memory() const;
@@ -92,6 +96,7 @@ class OpenedModel {
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<kv::BlockStore> store_;
   std::unique_ptr<kv::KvCache> kv_cache_;
+  kv::NamespaceSpec kv_spec_;
   kv::NamespaceId kv_namespace_{};
   std::unique_ptr<Executor> executor_;
 };
