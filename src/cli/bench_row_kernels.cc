@@ -27,7 +27,8 @@ constexpr uint64_t kSeed = 1;
 
 // One thread's rows; kernels of any width use the front of each buffer.
 struct Rows {
-  explicit Rows(uint64_t seed) : tile(compute::QuantizedTileBytes(1, kFfnHidden)) {
+  Rows(const compute::Isa& isa, uint64_t seed)
+      : tile(compute::QuantizedTileBytes(1, kFfnHidden)), sampler(isa.rows) {
     SplitMix64 random(seed);
     for (auto* values : {&x, &y, &out, &logits}) {
       values->resize(kRows * kFfnHidden);
@@ -39,6 +40,8 @@ struct Rows {
   std::vector<float> cos = std::vector<float>(kHeadDim / 2, 0.6f);
   std::vector<float> sin = std::vector<float>(kHeadDim / 2, 0.8f);
   std::vector<std::byte> tile;
+  compute::Sampler sampler;
+  SampledToken token;
 };
 static_assert(kRows * kFfnHidden >= kVocabulary);
 
@@ -50,10 +53,9 @@ struct RowKernel {
   void (*run)(const compute::Isa& isa, Rows& rows, size_t row);
 };
 
-void SampleRow(const compute::Isa& isa, Rows& rows, const SamplingParams& params) {
-  const auto token =
-      compute::Sample(*isa.rows, std::span(rows.logits).first(kVocabulary), params, {}, {});
-  CHECK(token.ok());
+void SampleRow(Rows& rows, const SamplingParams& params) {
+  const auto logits = std::span(rows.logits).first(kVocabulary);
+  CHECK(rows.sampler.Sample(logits, params, {}, {}, rows.token).ok());
 }
 
 constexpr RowKernel kRowKernels[] = {
@@ -85,13 +87,13 @@ constexpr RowKernel kRowKernels[] = {
        isa.rows->rope_neox(&rows.y[row * kHeadDim], rows.cos.data(), rows.sin.data(), kHeadDim);
      }},
     {"sample", "greedy", kVocabulary,
-     [](const compute::Isa& isa, Rows& rows, size_t) {
+     [](const compute::Isa&, Rows& rows, size_t) {
        SamplingParams params;
        params.temperature = 0;
-       SampleRow(isa, rows, params);
+       SampleRow(rows, params);
      }},
     {"sample", "top-k 40", kVocabulary,
-     [](const compute::Isa& isa, Rows& rows, size_t) { SampleRow(isa, rows, SamplingParams()); }},
+     [](const compute::Isa&, Rows& rows, size_t) { SampleRow(rows, SamplingParams()); }},
 };
 
 KernelCase MakeCase(const compute::Isa& isa, const RowKernel& kernel,
@@ -116,8 +118,8 @@ KernelCase MakeCase(const compute::Isa& isa, const RowKernel& kernel,
 std::vector<KernelGroup> RowGroups(const compute::Isa& isa) {
   const auto rows = std::make_shared<std::vector<Rows>>();
   KernelGroup group;
-  group.load = [rows](ThreadTeam& team) {
-    for (size_t thread = 0; thread < team.size(); ++thread) rows->emplace_back(kSeed + thread);
+  group.load = [rows, &isa](ThreadTeam& team) {
+    for (size_t thread = 0; thread < team.size(); ++thread) rows->emplace_back(isa, kSeed + thread);
     return Status();
   };
   for (const RowKernel& kernel : kRowKernels) group.cases.push_back(MakeCase(isa, kernel, rows));

@@ -16,6 +16,20 @@ void CopyColumns(std::byte* to, const std::byte* from, uint32_t elements, size_t
 
 }  // namespace
 
+bool KvLayout::EqualKeys(const std::byte* a, const std::byte* b, uint32_t slot) const {
+  const size_t element = GetKvDtype(k_dtype).element_bytes;
+  const size_t end = size_t{head_dim} * kBlockTokens * element;
+  for (size_t at = slot * element; at < end; at += kBlockTokens * element) {
+    if (std::memcmp(a + at, b + at, element) != 0) return false;
+  }
+  return true;
+}
+
+bool KvLayout::EqualValues(const std::byte* a, const std::byte* b, uint32_t slot) const {
+  const size_t row = GetKvDtype(v_dtype).element_bytes * v_dim();
+  return std::memcmp(a + slot * row, b + slot * row, row) == 0;
+}
+
 void KvLayout::CopyRows(std::byte* to, const std::byte* from, uint32_t num_tokens) const {
   const size_t k_element = GetKvDtype(k_dtype).element_bytes;
   const size_t v_row = GetKvDtype(v_dtype).element_bytes * v_dim();

@@ -37,6 +37,10 @@ struct KvLayout {
     return k_offset(layer, head) + k_plane_bytes();
   }
 
+  // Whether the rows in `slot` of two planes have the same bytes.
+  bool EqualKeys(const std::byte* a, const std::byte* b, uint32_t slot) const;
+  bool EqualValues(const std::byte* a, const std::byte* b, uint32_t slot) const;
+
   // Copies the rows of the first `num_tokens` (≤ 16) of one block into another.
   void CopyRows(std::byte* to, const std::byte* from, uint32_t num_tokens) const;
 };

@@ -118,6 +118,8 @@ TEST(NumericsTest, SamplingKeepsItsTokens) {
   std::vector<float> logits(500);
   for (float& logit : logits) logit = static_cast<float>(random.Uniform() * 12);
   Digest digest;
+  Sampler sampler(&kScalarRows);
+  SampledToken token;
   std::vector<TokenId> committed = {TokenId{3}, TokenId{5}};
   for (uint32_t position = 2; position < 300; ++position) {
     SamplingParams params;
@@ -130,7 +132,7 @@ TEST(NumericsTest, SamplingKeepsItsTokens) {
     params.presence_penalty = 0.3f;
     params.top_k = position % 3 == 0 ? 0 : 40;
     const SampleKey key = {.completion_index = position % 2, .position = position};
-    const SampledToken token = Sample(kScalarRows, logits, params, {committed, 2}, key).value();
+    ASSERT_TRUE(sampler.Sample(logits, params, {committed, 2}, key, token).ok());
     committed.push_back(token.id);
     digest.Add(static_cast<uint64_t>(token.id));
     digest.Add(&token.logprob, 1);

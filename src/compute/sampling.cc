@@ -46,70 +46,78 @@ float Clamp(float logit) {
   return std::clamp(logit, -kMax, kMax);
 }
 
+// `counts` is all zeros, one a token of the vocabulary, before and after.
 void PenalizeRepetition(const SamplingParams& params, std::span<const TokenId> committed,
-                        std::vector<float>& logits) {
+                        std::vector<uint32_t>& counts, std::vector<float>& logits) {
   if (params.repetition_penalty == 1.0f) return;
   size_t window = committed.size();
   if (params.repetition_window >= 0) {
     window = std::min(window, static_cast<size_t>(params.repetition_window));
   }
-  std::vector<bool> seen(logits.size(), false);
   for (const TokenId id : committed.last(window)) {
     const uint32_t i = Index(id);
     CHECK(i < logits.size());
-    if (seen[i]) continue;
-    seen[i] = true;
+    if (counts[i]++ > 0) continue;
     const float p = params.repetition_penalty;
     logits[i] = Clamp(logits[i] > 0 ? logits[i] / p : logits[i] * p);
   }
+  for (const TokenId id : committed.last(window)) counts[Index(id)] = 0;
 }
 
 void PenalizeCounts(const SamplingParams& params, std::span<const TokenId> completion,
-                    std::vector<float>& logits) {
+                    std::vector<uint32_t>& counts, std::vector<float>& logits) {
   if (params.presence_penalty == 0.0f && params.frequency_penalty == 0.0f) return;
-  std::vector<uint32_t> counts(logits.size(), 0);
   for (const TokenId id : completion) {
     CHECK(Index(id) < logits.size());
     ++counts[Index(id)];
   }
-  for (size_t i = 0; i < counts.size(); ++i) {
+  for (const TokenId id : completion) {
+    const uint32_t i = Index(id);
     if (counts[i] == 0) continue;
     const float frequency = static_cast<float>(counts[i]) * params.frequency_penalty;
     logits[i] = Clamp(Clamp(logits[i] - frequency) - params.presence_penalty);
+    counts[i] = 0;
   }
 }
 
-std::vector<float> AdjustedLogits(std::span<const float> raw, const SamplingParams& params,
-                                  const SamplingHistory& history) {
-  std::vector<float> logits(raw.begin(), raw.end());
+void AdjustLogits(std::span<const float> raw, const SamplingParams& params,
+                  const SamplingHistory& history, std::vector<uint32_t>& counts,
+                  std::vector<float>& logits) {
+  logits.assign(raw.begin(), raw.end());
+  if (counts.size() < logits.size()) counts.resize(logits.size());
   for (const auto& [id, bias] : params.logit_bias) {
     CHECK(Index(id) < logits.size());
     logits[Index(id)] = Clamp(logits[Index(id)] + bias);
   }
-  PenalizeRepetition(params, history.committed, logits);
-  PenalizeCounts(params, history.committed.subspan(history.num_prompt_tokens), logits);
-  return logits;
+  PenalizeRepetition(params, history.committed, counts, logits);
+  PenalizeCounts(params, history.committed.subspan(history.num_prompt_tokens), counts, logits);
 }
 
 uint32_t Highest(std::span<const float> logits) {
-  uint32_t best = 0;
-  float highest = logits[0];
-  for (uint32_t i = 1; i < logits.size(); ++i) {
-    if (!(logits[i] > highest)) continue;
-    highest = logits[i];
-    best = i;
+  // Lanes, because a compiler makes one vector instruction of them, and none of a lone maximum.
+  constexpr size_t kLanes = 32;
+  std::array<float, kLanes> lanes;
+  lanes.fill(logits[0]);
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] = logits[i + lane] > lanes[lane] ? logits[i + lane] : lanes[lane];
+    }
   }
-  return best;
+  float highest = *std::max_element(lanes.begin(), lanes.end());
+  for (; i < logits.size(); ++i) highest = std::max(highest, logits[i]);
+  return static_cast<uint32_t>(std::find(logits.begin(), logits.end(), highest) - logits.begin());
 }
 
-// The k candidates that rank first, ids ascending. k ≥ 1; all if there are fewer.
-std::vector<Candidate> FirstCandidates(std::span<const float> logits, size_t k) {
+// Replaces `best` by the k candidates that rank first, ids ascending. k ≥ 1; all if there are
+// fewer.
+void FindFirst(std::span<const float> logits, size_t k, std::vector<Candidate>& best) {
   k = std::min(k, logits.size());
-  std::vector<Candidate> best;
+  best.clear();
   if (k == logits.size()) {
     best.reserve(k);
     for (uint32_t i = 0; i < k; ++i) best.push_back({logits[i], i, 0});
-    return best;
+    return;
   }
   // Ids ascend, so a later token ranks before a kept one only if its logit is higher.
   float threshold = -std::numeric_limits<float>::infinity();
@@ -127,13 +135,13 @@ std::vector<Candidate> FirstCandidates(std::span<const float> logits, size_t k) 
   }
   shrink();
   std::sort(best.begin(), best.end(), HasLowerId);
-  return best;
 }
 
-void Weigh(const RowKernels& rows, float temperature, std::vector<Candidate>& candidates) {
+void Weigh(const RowKernels& rows, float temperature, std::vector<Candidate>& candidates,
+           std::vector<float>& scaled) {
   float highest = candidates[0].logit;
   for (const Candidate& candidate : candidates) highest = std::max(highest, candidate.logit);
-  std::vector<float> scaled(candidates.size());
+  scaled.resize(candidates.size());
   for (size_t i = 0; i < scaled.size(); ++i) {
     scaled[i] = (candidates[i].logit - highest) / temperature;
   }
@@ -150,8 +158,9 @@ uint64_t TotalWeight(std::span<const Candidate> candidates) {
 }
 
 // The last of the fewest candidates that rank first and together weigh `needed` or more. `needed`
-// is at most the total. Halves the range that holds it, so it takes linear time, not a sort.
-Candidate LastWithin(std::vector<Candidate> candidates, uint64_t needed) {
+// is at most the total. Halves the range that holds it, so it takes linear time, not a sort, but
+// leaves another order.
+Candidate LastWithin(std::vector<Candidate>& candidates, uint64_t needed) {
   auto begin = candidates.begin(), end = candidates.end();
   while (end - begin > 1) {
     const auto middle = begin + (end - begin) / 2;
@@ -168,8 +177,9 @@ Candidate LastWithin(std::vector<Candidate> candidates, uint64_t needed) {
 }
 
 // The same over all candidates: sorts them into buckets of descending logits first, since all but
-// one bucket need no look inside.
-Candidate LastOfNucleus(const std::vector<Candidate>& candidates, uint64_t needed) {
+// one bucket, which `inside` is for, need no look inside.
+Candidate LastOfNucleus(const std::vector<Candidate>& candidates, uint64_t needed,
+                        std::vector<Candidate>& inside) {
   constexpr size_t kNumBuckets = 1024;
   const auto ends =
       std::minmax_element(candidates.begin(), candidates.end(),
@@ -183,16 +193,17 @@ Candidate LastOfNucleus(const std::vector<Candidate>& candidates, uint64_t neede
   for (const Candidate& candidate : candidates) weights[bucket_of(candidate)] += candidate.weight;
   size_t bucket = 0;
   while (weights[bucket] < needed) needed -= weights[bucket++];
-  std::vector<Candidate> inside;
+  inside.clear();
   std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(inside),
                [&](const Candidate& candidate) { return bucket_of(candidate) == bucket; });
-  return LastWithin(std::move(inside), needed);
+  return LastWithin(inside, needed);
 }
 
-void KeepTopP(float top_p, std::vector<Candidate>& candidates) {
+void KeepTopP(float top_p, std::vector<Candidate>& candidates, std::vector<Candidate>& inside) {
   if (top_p == 1.0f) return;
   const double share = double{top_p} * static_cast<double>(TotalWeight(candidates));
-  const Candidate last = LastOfNucleus(candidates, static_cast<uint64_t>(std::ceil(share)));
+  const auto needed = static_cast<uint64_t>(std::ceil(share));
+  const Candidate last = LastOfNucleus(candidates, needed, inside);
   std::erase_if(candidates, [&](const Candidate& c) { return RanksBefore(last, c); });
 }
 
@@ -218,28 +229,6 @@ uint32_t Draw(std::span<const Candidate> candidates, uint64_t random) {
     left -= candidate.weight;
   }
   CHECK(false);  // left started below the total
-}
-
-uint32_t Choose(const RowKernels& rows, std::span<const float> logits, const SamplingParams& params,
-                SampleKey key) {
-  if (params.temperature == 0.0f) return Highest(logits);
-  const size_t k = params.top_k > 0 ? static_cast<size_t>(params.top_k) : logits.size();
-  std::vector<Candidate> candidates = FirstCandidates(logits, k);
-  Weigh(rows, params.temperature, candidates);
-  KeepTopP(params.top_p, candidates);
-  KeepMinP(params.min_p, candidates);
-  return Draw(candidates, RandomWord(params.seed, key));
-}
-
-std::vector<TokenLogprob> TopLogprobs(std::span<const float> logits, float log_sum, int32_t count) {
-  std::vector<TokenLogprob> top;
-  if (count <= 0) return top;
-  std::vector<Candidate> best = FirstCandidates(logits, static_cast<size_t>(count));
-  std::sort(best.begin(), best.end(), RanksBefore);
-  for (const Candidate& candidate : best) {
-    top.push_back({TokenId{candidate.id}, candidate.logit - log_sum});
-  }
-  return top;
 }
 
 template <typename T>
@@ -287,25 +276,67 @@ Status ValidateSamplingParams(const SamplingParams& params, size_t vocabulary_si
   return {};
 }
 
-Result<SampledToken> Sample(const RowKernels& rows, std::span<const float> logits,
-                            const SamplingParams& params, const SamplingHistory& history,
-                            SampleKey key) {
+struct Sampler::Memory {
+  uint32_t Choose(const RowKernels& rows, std::span<const float> logits,
+                  const SamplingParams& params, SampleKey key);
+  void FindTop(std::span<const float> logits, float log_sum, int32_t count,
+               std::vector<TokenLogprob>& top);
+
+  std::vector<float> adjusted;   // logits
+  std::vector<uint32_t> counts;  // by token, all zeros between calls
+  std::vector<Candidate> candidates, inside;
+  std::vector<float> scaled;
+};
+
+uint32_t Sampler::Memory::Choose(const RowKernels& rows, std::span<const float> logits,
+                                 const SamplingParams& params, SampleKey key) {
+  if (params.temperature == 0.0f) return Highest(logits);
+  const size_t k = params.top_k > 0 ? static_cast<size_t>(params.top_k) : logits.size();
+  FindFirst(logits, k, candidates);
+  Weigh(rows, params.temperature, candidates, scaled);
+  KeepTopP(params.top_p, candidates, inside);
+  KeepMinP(params.min_p, candidates);
+  return Draw(candidates, RandomWord(params.seed, key));
+}
+
+void Sampler::Memory::FindTop(std::span<const float> logits, float log_sum, int32_t count,
+                              std::vector<TokenLogprob>& top) {
+  top.clear();
+  if (count <= 0) return;
+  FindFirst(logits, static_cast<size_t>(count), candidates);
+  std::sort(candidates.begin(), candidates.end(), RanksBefore);
+  for (const Candidate& candidate : candidates) {
+    top.push_back({TokenId{candidate.id}, candidate.logit - log_sum});
+  }
+}
+
+Sampler::Sampler(const RowKernels* rows) : rows_(rows), memory_(std::make_unique<Memory>()) {}
+Sampler::~Sampler() = default;
+Sampler::Sampler(Sampler&&) noexcept = default;
+Sampler& Sampler::operator=(Sampler&&) noexcept = default;
+
+Status Sampler::Sample(std::span<const float> logits, const SamplingParams& params,
+                       const SamplingHistory& history, SampleKey key, SampledToken& token) {
   CHECK(!logits.empty() && logits.size() < kMaxVocabulary);
   CHECK(history.num_prompt_tokens <= history.committed.size());
   const ScopedFpEnv fp_env;
-  if (!rows.all_finite(logits.data(), logits.size())) {
+  if (!rows_->all_finite(logits.data(), logits.size())) {
     return Errorf(ErrorCode::kNonFinite,
                   "the logits for position {} are not finite: the model's weights or the prompt "
                   "overflow",
                   key.position);
   }
-  std::vector<float> adjusted;
-  if (AdjustsLogits(params)) adjusted = AdjustedLogits(logits, params, history);
-  const uint32_t id = Choose(rows, adjusted.empty() ? logits : adjusted, params, key);
-
-  const float log_sum = rows.log_sum_exp(logits.data(), logits.size());
-  return SampledToken{TokenId{id}, logits[id] - log_sum,
-                      TopLogprobs(logits, log_sum, params.num_logprobs)};
+  std::span<const float> adjusted = logits;
+  if (AdjustsLogits(params)) {
+    AdjustLogits(logits, params, history, memory_->counts, memory_->adjusted);
+    adjusted = memory_->adjusted;
+  }
+  const uint32_t id = memory_->Choose(*rows_, adjusted, params, key);
+  const float log_sum = rows_->log_sum_exp(logits.data(), logits.size());
+  token.id = TokenId{id};
+  token.logprob = logits[id] - log_sum;
+  memory_->FindTop(logits, log_sum, params.num_logprobs, token.top);
+  return {};
 }
 
 }  // namespace kvern::compute

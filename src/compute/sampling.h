@@ -1,7 +1,7 @@
-// Sample: one row of logits becomes one token, as a pure function (rule N10).
+// Sampler: one row of logits becomes one token, as a pure function (rule N10).
 //
-// The token depends on the arguments alone: not on the batch, the instruction set, earlier calls or
-// time. The steps, in this order (docs/numerics.md has every rounding):
+// The token depends on the arguments alone: not on the batch, the instruction set, earlier calls,
+// the sampler or time. The steps, in this order (docs/numerics.md has every rounding):
 //   1. logit bias;
 //   2. repetition penalty: tokens among the last repetition_window committed ones, prompt included,
 //      once each (as llama.cpp counts);
@@ -13,11 +13,14 @@
 //   5. one draw from what is left.
 // Logprobs are those of the model: log-softmax of the logits as given, before step 1.
 //
-// Safe from any thread. Runs in the defined floating-point environment whatever the caller's is.
+// A sampler owns the memory that sampling needs and uses it again, so that calls on vocabularies
+// and histories no larger than before allocate nothing. Not thread-safe: one a thread. Runs in the
+// defined floating-point environment whatever the caller's is.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/result.h"
@@ -42,10 +45,23 @@ struct SampleKey {
 // Error: kInvalidArgument, naming the field.
 Status ValidateSamplingParams(const SamplingParams& params, size_t vocabulary_size);
 
-// One logit per token of the vocabulary. REQUIRES: valid params; history tokens in the vocabulary.
-// Error: kNonFinite if a logit is NaN or infinite.
-Result<SampledToken> Sample(const RowKernels& rows, std::span<const float> logits,
-                            const SamplingParams& params, const SamplingHistory& history,
-                            SampleKey key);
+class Sampler {
+ public:
+  explicit Sampler(const RowKernels* rows);
+  ~Sampler();
+  Sampler(Sampler&&) noexcept;
+  Sampler& operator=(Sampler&&) noexcept;
+
+  // `logits` has one per token of the vocabulary. Overwrites `token`, whose memory is used again.
+  // REQUIRES: valid params; history tokens in the vocabulary. Error: kNonFinite if a logit is NaN
+  // or infinite; the token then means nothing.
+  Status Sample(std::span<const float> logits, const SamplingParams& params,
+                const SamplingHistory& history, SampleKey key, SampledToken& token);
+
+ private:
+  struct Memory;
+  const RowKernels* rows_;
+  std::unique_ptr<Memory> memory_;
+};
 
 }  // namespace kvern::compute

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -37,6 +38,18 @@ SamplingParams Plain() {
   params.top_p = 1;
   params.min_p = 0;
   return params;
+}
+
+// All tests go through one sampler an instruction set: what earlier calls left must not matter.
+Result<SampledToken> Sample(const RowKernels& rows, std::span<const float> logits,
+                            const SamplingParams& params, const SamplingHistory& history,
+                            SampleKey key) {
+  static std::map<const RowKernels*, Sampler> samplers;
+  SampledToken token;
+  const Status status =
+      samplers.try_emplace(&rows, &rows).first->second.Sample(logits, params, history, key, token);
+  if (!status.ok()) return status.error();
+  return token;
 }
 
 SampledToken SampleOrDie(const Logits& logits, const SamplingParams& params,

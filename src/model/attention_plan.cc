@@ -25,25 +25,26 @@ class Planner {
     plan.tiles.clear();
     plan.tile_of_row.clear();
     plan.bounds.assign(shape.num_threads + 1, {0, 0});
+    plan.first_rows.clear();
     uint32_t row = 0;
     for (const ForwardSlice& slice : batch.slices) {
-      first_rows_.push_back(row);
+      plan.first_rows.push_back(row);
       row += static_cast<uint32_t>(slice.tokens.size());
     }
     plan.tile_of_row.resize(row);
   }
 
   void Plan() {
-    std::vector<bool> grouped(batch_.slices.size());
+    plan_.grouped.assign(batch_.slices.size(), 0);
     for (const SharedChunks& group : batch_.shared) {
       for (const uint32_t slice : group.slices) {
         AddSlice(slice, group.num_chunks);
-        grouped[slice] = true;
+        plan_.grouped[slice] = 1;
       }
       Close(group.num_chunks);
     }
     for (uint32_t slice = 0; slice < batch_.slices.size(); ++slice) {
-      if (grouped[slice]) continue;
+      if (plan_.grouped[slice] != 0) continue;
       AddSlice(slice, 0);
       Close(0);
     }
@@ -57,7 +58,7 @@ class Planner {
     const auto num_rows = static_cast<uint32_t>(s.tokens.size());
     for (uint32_t done = 0; done < num_rows;) {
       const uint32_t count = std::min(num_rows - done, shape_.max_rows - open_rows_);
-      const uint32_t first_row = first_rows_[slice] + done;
+      const uint32_t first_row = plan_.first_rows[slice] + done;
       plan_.runs.push_back({slice, first_row, count, s.first_position + done});
       std::fill_n(&plan_.tile_of_row[first_row], count, static_cast<uint32_t>(plan_.tiles.size()));
       open_rows_ += count;
@@ -100,7 +101,8 @@ class Planner {
 
   // Cuts the sequence of units where each thread has done its share of the cost.
   void ShareOut() {
-    std::vector<uint64_t> costs_before = {0};
+    std::vector<uint64_t>& costs_before = plan_.costs_before;
+    costs_before.assign(1, 0);
     for (const QueryTile& tile : plan_.tiles) {
       costs_before.push_back(costs_before.back() + TileCost(tile));
     }
@@ -154,7 +156,6 @@ class Planner {
   const ForwardBatch& batch_;
   const AttentionShape& shape_;
   AttentionPlan& plan_;
-  std::vector<uint32_t> first_rows_;
   uint32_t first_open_run_ = 0;
   uint32_t open_rows_ = 0;
   size_t num_slots_ = 0;

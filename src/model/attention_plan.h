@@ -65,6 +65,10 @@ struct AttentionPlan {
   std::vector<QueryTile> tiles;
   std::vector<uint32_t> tile_of_row;
   std::vector<UnitPosition> bounds;  // thread i has the units from bounds[i] to bounds[i + 1]
+  // Notes of PlanAttention(), of no meaning after it.
+  std::vector<uint32_t> first_rows;    // by slice
+  std::vector<uint8_t> grouped;        // by slice
+  std::vector<uint64_t> costs_before;  // by tile
 
   std::span<const QueryRun> RunsOf(const QueryTile& tile) const {
     return std::span(runs).subspan(tile.first_run, tile.num_runs);

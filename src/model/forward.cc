@@ -50,6 +50,7 @@ InputForms FormsOf(const Weights& weights) {
 struct ThreadScratch {
   ActivationBuffer activations;  // of kPrivateTokens
   std::vector<float> row;
+  AlignedBuffer page;  // K and V plane of what is computed only to be compared
   TileAttention attention;
 };
 
@@ -67,7 +68,7 @@ class DecoderForward final : public Forward {
             static_cast<float>(std::numbers::log2e / std::sqrt(double(config_.head_dim)))) {}
 
   Status Allocate();
-  std::vector<bool> Run(const ForwardBatch& batch, std::span<float> logits) override;
+  std::span<const ForwardOutcome> Run(const ForwardBatch& batch, std::span<float> logits) override;
   size_t logits_stride() const override { return Padded(config_.vocab_size); }
   size_t scratch_bytes() const override { return scratch_bytes_; }
 
@@ -86,10 +87,11 @@ class DecoderForward final : public Forward {
   void Embed(size_t thread);
   void RunLayer(size_t thread, uint32_t index);
   void ProjectHeads(size_t thread, uint32_t index, const Activations& input);
-  void PrepareQuery(uint32_t token, uint32_t index, uint32_t head);
-  void StoreKey(uint32_t token, uint32_t index, uint32_t head);
-  void StoreValue(uint32_t token, uint32_t index, uint32_t head);
+  void PrepareQuery(size_t thread, uint32_t token, uint32_t index, uint32_t head);
+  void StoreKey(size_t thread, uint32_t token, uint32_t index, uint32_t head);
+  void StoreValue(size_t thread, uint32_t token, uint32_t index, uint32_t head);
   void NormAndRotate(float* head, const std::vector<float>& norm, uint32_t position) const;
+  const ForwardSlice& SliceOf(const Row& row) const { return batch_.slices[row.slice]; }
   std::byte* BlockOf(const Row& row) const;
   AttentionTask TaskOfLayer(uint32_t index) const;
   void Attend(size_t thread, uint32_t index);
@@ -103,6 +105,7 @@ class DecoderForward final : public Forward {
   Activations Pack(size_t thread, std::span<const uint32_t> tokens,
                    std::initializer_list<const PackedMatrix*> readers, RowSource source);
   void Fail(uint32_t slice) { failed_[slice].store(true, std::memory_order_relaxed); }
+  void Differ(uint32_t slice) { differs_[slice].store(true, std::memory_order_relaxed); }
 
   const Model& model_;
   const ModelConfig& config_;
@@ -126,7 +129,10 @@ class DecoderForward final : public Forward {
   std::vector<uint32_t> all_rows_;    // 0, 1, …
   std::vector<uint32_t> logit_rows_;  // rows whose logits are wanted
   AttentionPlan plan_;
-  std::vector<std::atomic<bool>> failed_;  // by slice
+  // By slice.
+  std::vector<std::atomic<bool>> failed_;
+  std::vector<std::atomic<bool>> differs_;
+  std::vector<ForwardOutcome> outcomes_;
 };
 
 Status DecoderForward::Allocate() {
@@ -155,10 +161,11 @@ Status DecoderForward::Allocate() {
   scratch_bytes_ += activations_.bytes() + ffn_activations_.bytes();
   for (size_t thread = 0; thread < team_.size(); ++thread) {
     KVERN_ASSIGN_OR_RETURN(auto own, ActivationBuffer::Create(kPrivateTokens, widest, forms));
-    scratch_.push_back({std::move(own), std::vector<float>(widest),
+    KVERN_ASSIGN_OR_RETURN(auto page, AlignedBuffer::Create(layout_.page_bytes()));
+    scratch_.push_back({std::move(own), std::vector<float>(widest), std::move(page),
                         TileAttention(isa_.attention, layout_, config_.num_heads)});
     scratch_bytes_ += scratch_.back().activations.bytes() + widest * sizeof(float) +
-                      scratch_.back().attention.scratch_bytes();
+                      scratch_.back().page.bytes() + scratch_.back().attention.scratch_bytes();
   }
   KVERN_ASSIGN_OR_RETURN(AlignedBuffer slots, AlignedBuffer::Create(NumSlots() * SlotBytes()));
   slots_ = slots.as<float>();
@@ -177,13 +184,16 @@ size_t DecoderForward::NumSlots() const {
   return std::max(sequence, std::min(tile, kCheapBytes / SlotBytes()));
 }
 
-std::vector<bool> DecoderForward::Run(const ForwardBatch& batch, std::span<float> logits) {
+std::span<const ForwardOutcome> DecoderForward::Run(const ForwardBatch& batch,
+                                                    std::span<float> logits) {
   BeginBatch(batch);
   CHECK(logits.size() == logit_rows_.size() * logits_stride());
   team_.Run([&](size_t thread) { RunThread(thread, logits); });
-  std::vector<bool> failed(batch.slices.size());
-  for (size_t i = 0; i < failed.size(); ++i) failed[i] = failed_[i].load();
-  return failed;
+  outcomes_.resize(batch.slices.size());
+  for (size_t i = 0; i < outcomes_.size(); ++i) {
+    outcomes_[i] = {.non_finite = failed_[i].load(), .stored_differs = differs_[i].load()};
+  }
+  return outcomes_;
 }
 
 void DecoderForward::BeginBatch(const ForwardBatch& batch) {
@@ -195,6 +205,7 @@ void DecoderForward::BeginBatch(const ForwardBatch& batch) {
     const ForwardSlice& slice = batch.slices[i];
     const auto count = static_cast<uint32_t>(slice.tokens.size());
     CHECK(count > 0 && slice.num_logits <= count);
+    CHECK(count == 1 || !slice.query_only);
     CHECK(slice.first_position + count <= model_.max_positions());
     CHECK(slice.first_position + count <= slice.view.num_blocks * kBlockTokens);
     for (uint32_t t = 0; t < count; ++t) {
@@ -209,8 +220,12 @@ void DecoderForward::BeginBatch(const ForwardBatch& batch) {
   PlanAttention(batch, scratch_[0].attention.ShapeOf(team_.size(), NumSlots()), plan_);
   if (failed_.size() < batch.slices.size()) {
     failed_ = std::vector<std::atomic<bool>>(batch.slices.size());
+    differs_ = std::vector<std::atomic<bool>>(batch.slices.size());
   }
-  for (std::atomic<bool>& failed : failed_) failed.store(false, std::memory_order_relaxed);
+  for (size_t i = 0; i < batch.slices.size(); ++i) {
+    failed_[i].store(false, std::memory_order_relaxed);
+    differs_[i].store(false, std::memory_order_relaxed);
+  }
 }
 
 void DecoderForward::RunThread(size_t thread, std::span<float> logits) {
@@ -283,14 +298,14 @@ Activations DecoderForward::Pack(size_t thread, std::span<const uint32_t> tokens
 }
 
 // Queries, keys and values of all tokens, each thread for its own heads, ready for attention: keys
-// and values in their blocks.
+// and values in their blocks, or compared with what is there.
 void DecoderForward::ProjectHeads(size_t thread, uint32_t index, const Activations& input) {
   const LayerWeights& layer = model_.weights().layers[index];
   struct Part {
     const PackedMatrix* weights;
     const FloatRows* out;
     uint32_t num_heads;
-    void (DecoderForward::*finish)(uint32_t token, uint32_t index, uint32_t head);
+    void (DecoderForward::*finish)(size_t thread, uint32_t token, uint32_t index, uint32_t head);
   };
   const Part parts[] = {{&layer.q, &q_, config_.num_heads, &DecoderForward::PrepareQuery},
                         {&layer.k, &k_, config_.num_kv_heads, &DecoderForward::StoreKey},
@@ -314,7 +329,7 @@ void DecoderForward::ProjectHeads(size_t thread, uint32_t index, const Activatio
     const uint32_t end_head = std::min(static_cast<uint32_t>(to) * unit_heads, part.num_heads);
     for (uint32_t m = 0; m < rows_.size(); ++m) {
       for (uint32_t head = static_cast<uint32_t>(from) * unit_heads; head < end_head; ++head) {
-        (this->*part.finish)(m, index, head);
+        (this->*part.finish)(thread, m, index, head);
       }
     }
   }
@@ -331,7 +346,8 @@ void DecoderForward::NormAndRotate(float* head, const std::vector<float>& norm,
   rotate(head, model_.rope().cos(position), model_.rope().sin(position), config_.rope_dims);
 }
 
-void DecoderForward::PrepareQuery(uint32_t token, uint32_t index, uint32_t head) {
+void DecoderForward::PrepareQuery(size_t /*thread*/, uint32_t token, uint32_t index,
+                                  uint32_t head) {
   const LayerWeights& layer = model_.weights().layers[index];
   const uint32_t dim = config_.head_dim;
   float* q = q_.row(token) + size_t{head} * dim;
@@ -343,10 +359,10 @@ void DecoderForward::PrepareQuery(uint32_t token, uint32_t index, uint32_t head)
 }
 
 std::byte* DecoderForward::BlockOf(const Row& row) const {
-  return batch_.slices[row.slice].view.blocks[row.position / kBlockTokens];
+  return SliceOf(row).view.blocks[row.position / kBlockTokens];
 }
 
-void DecoderForward::StoreKey(uint32_t token, uint32_t index, uint32_t head) {
+void DecoderForward::StoreKey(size_t thread, uint32_t token, uint32_t index, uint32_t head) {
   const LayerWeights& layer = model_.weights().layers[index];
   const uint32_t dim = config_.head_dim;
   const Row& row = rows_[token];
@@ -354,19 +370,25 @@ void DecoderForward::StoreKey(uint32_t token, uint32_t index, uint32_t head) {
   if (config_.qkv_bias) isa_.rows->add(k, &layer.k_bias[size_t{head} * dim], dim);
   NormAndRotate(k, layer.k_norm, row.position);
   const auto store = isa_.attention->store_k[static_cast<size_t>(layout_.k_dtype)];
-  std::byte* plane = BlockOf(row) + layout_.k_offset(index, head);
-  if (!store(k, dim, row.position % kBlockTokens, plane)) Fail(row.slice);
+  const uint32_t slot = row.position % kBlockTokens;
+  std::byte* stored = BlockOf(row) + layout_.k_offset(index, head);
+  std::byte* plane = SliceOf(row).query_only ? scratch_[thread].page.data() : stored;
+  if (!store(k, dim, slot, plane)) return Fail(row.slice);
+  if (plane != stored && !layout_.EqualKeys(plane, stored, slot)) Differ(row.slice);
 }
 
-void DecoderForward::StoreValue(uint32_t token, uint32_t index, uint32_t head) {
+void DecoderForward::StoreValue(size_t thread, uint32_t token, uint32_t index, uint32_t head) {
   const LayerWeights& layer = model_.weights().layers[index];
   const uint32_t dim = config_.head_dim;
   const Row& row = rows_[token];
   float* v = v_.row(token) + size_t{head} * dim;
   if (config_.qkv_bias) isa_.rows->add(v, &layer.v_bias[size_t{head} * dim], dim);
   const auto store = isa_.attention->store_v[static_cast<size_t>(layout_.v_dtype)];
-  std::byte* plane = BlockOf(row) + layout_.v_offset(index, head);
-  if (!store(v, dim, row.position % kBlockTokens, plane)) Fail(row.slice);
+  const uint32_t slot = row.position % kBlockTokens;
+  std::byte* stored = BlockOf(row) + layout_.v_offset(index, head);
+  std::byte* plane = SliceOf(row).query_only ? scratch_[thread].page.data() : stored;
+  if (!store(v, dim, slot, plane)) return Fail(row.slice);
+  if (plane != stored && !layout_.EqualValues(plane, stored, slot)) Differ(row.slice);
 }
 
 // silu(gate) · up, packed for what reads it: each thread its own columns.

@@ -1,20 +1,21 @@
 // Forward: one step of a decoder over a ragged batch of sequences, on a team of threads.
 //
 // A batch is a list of slices: consecutive new tokens of one sequence, whose earlier K/V lie in the
-// blocks of its view. Run() computes the slices' K and V, stores them into those blocks, attends,
-// and gives logits where they are asked for. What a slice gets depends on its own tokens and blocks
+// blocks of its view. Run() computes the slices' K and V, stores them into those blocks (or, for a
+// query-only slice, compares them with what is there), attends, and gives logits where they are
+// asked for. What a slice gets depends on its own tokens and blocks
 // only: not on the batch, its order, the number of threads or the instruction set (rules N1–N9).
 //
 // Shared prefixes: sequences whose leading chunks are the same blocks may be named as a group; all
 // their queries then meet each shared chunk in one tile. Bits do not change, only memory traffic.
 //
-// One thread at a time. Scratch memory is allocated once; scratch_bytes() is exact.
+// One thread at a time. Scratch memory is allocated once; scratch_bytes() is exact. Run() allocates
+// nothing once it has seen batches of that many slices, tiles and rows.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "base/result.h"
 #include "base/thread_team.h"
@@ -31,6 +32,8 @@ struct ForwardSlice {
   uint32_t first_position;          // of tokens[0]
   PagedView view;                   // blocks for positions [0, first_position + tokens.size())
   uint32_t num_logits;              // of the last tokens: 0 … tokens.size()
+  // One token whose K/V an earlier batch stored: its blocks are read, never written (rule K5).
+  bool query_only = false;
 };
 
 // Slices whose blocks of the first `num_chunks` chunks are identical, and whose first positions lie
@@ -45,6 +48,15 @@ struct ForwardBatch {
   std::span<const SharedChunks> shared;  // optional
 };
 
+// What a slice met.
+struct ForwardOutcome {
+  // A value that is not finite: what the slice stored and its logits mean nothing; those of others
+  // are good.
+  bool non_finite;
+  // Of a query-only slice: its K or V, as they would be stored, are not what is stored.
+  bool stored_differs;
+};
+
 class Forward {
  public:
   // `model`, `team` must outlive it. At most `max_tokens` tokens a step.
@@ -54,10 +66,10 @@ class Forward {
   virtual ~Forward() = default;
 
   // Writes the logits of all slices in order, [Σ num_logits][logits_stride()], to `logits`; what
-  // lies beyond the vocabulary in a row means nothing. Element i of the
-  // result tells whether slice i met a value that is not finite: what it stored and its logits then
-  // mean nothing; the others' are good. REQUIRES: at most max_tokens tokens in all.
-  virtual std::vector<bool> Run(const ForwardBatch& batch, std::span<float> logits) = 0;
+  // lies beyond the vocabulary in a row means nothing. Returns one outcome per slice, valid until
+  // the next call. REQUIRES: at most max_tokens tokens in all.
+  virtual std::span<const ForwardOutcome> Run(const ForwardBatch& batch,
+                                              std::span<float> logits) = 0;
 
   // The vocabulary padded to whole row tiles.
   virtual size_t logits_stride() const = 0;

@@ -1,6 +1,8 @@
 #include "engine/exec/cpu.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <utility>
 #include <vector>
 
@@ -13,8 +15,11 @@ namespace {
 
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(const compute::Isa* isa, std::unique_ptr<model::Forward> forward, ExecutorInfo info)
-      : isa_(*isa), forward_(std::move(forward)), info_(std::move(info)) {}
+  CpuExecutor(const compute::Isa* isa, ThreadTeam* team, std::unique_ptr<model::Forward> forward,
+              ExecutorInfo info)
+      : team_(*team), forward_(std::move(forward)), info_(std::move(info)) {
+    for (size_t i = 0; i < team_.size(); ++i) samplers_.emplace_back(isa->rows);
+  }
 
   const ExecutorInfo& info() const override { return info_; }
 
@@ -26,20 +31,26 @@ class CpuExecutor final : public Executor {
 
     slices_.clear();
     for (const Slice& slice : plan.slices) {
-      slices_.push_back({slice.tokens, slice.first_position, slice.views[0], slice.num_logits});
+      slices_.push_back(
+          {slice.tokens, slice.first_position, slice.views[0], slice.num_logits, slice.query_only});
     }
     shared_.clear();
     for (const SharedPrefix& group : plan.shared) {
       shared_.push_back({group.slices, group.num_chunks});
     }
     const std::span<float> logits(logits_.as<float>(), num_rows * forward_->logits_stride());
-    const std::vector<bool> failed = forward_->Run({slices_, shared_}, logits);
-    Collect(plan, failed);
-    return std::span<const SliceOutput>(outputs_);
+    BeginOutputs(plan, forward_->Run({slices_, shared_}, logits));
+    SampleAll(plan);
+    return std::span<const SliceOutput>(outputs_).first(plan.slices.size());
   }
 
  private:
-  Status CheckLimits(const StepPlan& plan) const {
+  struct SampleTask {
+    uint32_t slice;
+    size_t num_tokens;  // sampled
+  };
+
+  Status CheckLimits(const StepPlan& plan) {
     size_t num_tokens = 0;
     for (const Slice& slice : plan.slices) {
       KVERN_RETURN_IF_ERROR(CheckSlice(slice));
@@ -60,8 +71,9 @@ class CpuExecutor final : public Executor {
                     "a slice of {} tokens cannot give logits of {}, nor sample without any",
                     slice.tokens.size(), slice.num_logits);
     }
-    if (slice.query_only) {
-      return Errorf(ErrorCode::kUnsupported, "this executor computes no token without storing it");
+    if (slice.query_only && slice.tokens.size() != 1) {
+      return Errorf(ErrorCode::kInvalidArgument, "a query-only slice has one token, not {}",
+                    slice.tokens.size());
     }
     if (end > info_.max_positions) {
       return Errorf(ErrorCode::kInvalidArgument,
@@ -81,18 +93,18 @@ class CpuExecutor final : public Executor {
   }
 
   // A group must be what it says: the same blocks, all of them behind every member's new tokens.
-  static Status CheckShared(const StepPlan& plan) {
-    std::vector<bool> grouped(plan.slices.size());
+  Status CheckShared(const StepPlan& plan) {
+    grouped_.assign(plan.slices.size(), 0);
     for (const SharedPrefix& group : plan.shared) {
       const std::byte* const* blocks = nullptr;
       const uint32_t num_blocks = group.num_chunks * kChunkBlocks;
       for (const uint32_t index : group.slices) {
-        if (index >= grouped.size() || grouped[index]) {
+        if (index >= grouped_.size() || grouped_[index] != 0) {
           return Errorf(ErrorCode::kInvalidArgument,
                         "slice {} of {} is in a shared group twice or does not exist", index,
-                        grouped.size());
+                        grouped_.size());
         }
-        grouped[index] = true;
+        grouped_[index] = 1;
         const Slice& slice = plan.slices[index];
         if (slice.first_position / kChunkTokens < group.num_chunks ||
             (blocks != nullptr &&
@@ -107,62 +119,107 @@ class CpuExecutor final : public Executor {
     return {};
   }
 
-  // Grows only: most steps want as many rows as the one before.
+  // Doubles, as batches grow row by row. What is not written costs no memory.
   Status ReserveLogits(size_t num_rows) {
-    const size_t bytes = num_rows * forward_->logits_stride() * sizeof(float);
-    if (bytes <= logits_.bytes()) return {};
-    KVERN_ASSIGN_OR_RETURN(logits_, AlignedBuffer::Create(bytes));
+    const size_t row_bytes = forward_->logits_stride() * sizeof(float);
+    if (num_rows * row_bytes <= logits_.bytes()) return {};
+    const size_t max_rows = std::max<size_t>(num_rows, info_.max_step_tokens);
+    logits_ = {};
+    KVERN_ASSIGN_OR_RETURN(
+        logits_, AlignedBuffer::Create(std::min(std::bit_ceil(num_rows), max_rows) * row_bytes));
     return {};
   }
 
-  void Collect(const StepPlan& plan, const std::vector<bool>& failed) {
-    outputs_.clear();
+  // All but the sampled tokens, for which there is room.
+  void BeginOutputs(const StepPlan& plan, std::span<const model::ForwardOutcome> outcomes) {
+    if (outputs_.size() < plan.slices.size()) outputs_.resize(plan.slices.size());
+    to_sample_.clear();
     const float* row = logits_.as<float>();
-    for (size_t i = 0; i < plan.slices.size(); ++i) {
+    for (uint32_t i = 0; i < plan.slices.size(); ++i) {
       const Slice& slice = plan.slices[i];
-      SliceOutput output;
+      SliceOutput& output = outputs_[i];
+      output.status = {};
+      output.stored_differs = outcomes[i].stored_differs;
+      output.logits.clear();
       for (uint32_t n = 0; n < slice.num_logits; ++n, row += forward_->logits_stride()) {
         output.logits.emplace_back(row, info_.vocab_size);
       }
-      if (failed[i]) {
+      const bool samples = slice.sample != nullptr && !outcomes[i].non_finite;
+      ResizeTokens(output.tokens, samples ? slice.num_logits : 0);
+      if (samples) to_sample_.push_back({i, 0});
+      if (outcomes[i].non_finite) {
         output.status = Errorf(ErrorCode::kNonFinite,
                                "the computation met a value that is not finite between tokens {} "
                                "and {}: the weights or the model's metadata are damaged",
                                slice.first_position, slice.first_position + slice.tokens.size());
-      } else if (slice.sample != nullptr) {
-        SampleInto(slice, output);
       }
-      outputs_.push_back(std::move(output));
+    }
+  }
+
+  // Keeps the memory of tokens that go, for those that come.
+  void ResizeTokens(std::vector<SampledToken>& tokens, size_t size) {
+    for (; tokens.size() > size; tokens.pop_back()) {
+      spare_tokens_.push_back(std::move(tokens.back()));
+    }
+    while (tokens.size() < size) {
+      if (spare_tokens_.empty()) spare_tokens_.emplace_back();
+      tokens.push_back(std::move(spare_tokens_.back()));
+      spare_tokens_.pop_back();
+    }
+  }
+
+  // Slices differ in cost, so threads take one after the other.
+  void SampleAll(const StepPlan& plan) {
+    next_sample_.store(0, std::memory_order_relaxed);
+    const auto job = [this, &plan](size_t thread) {
+      while (true) {
+        const size_t i = next_sample_.fetch_add(1, std::memory_order_relaxed);
+        if (i >= to_sample_.size()) return;
+        SampleSlice(plan, samplers_[thread], to_sample_[i]);
+      }
+    };
+    if (to_sample_.size() > 1) {
+      team_.Run(job);
+    } else {
+      job(0);
+    }
+    for (const SampleTask& task : to_sample_) {
+      ResizeTokens(outputs_[task.slice].tokens, task.num_tokens);
     }
   }
 
   // After each wanted token in turn, until one is not what the slice goes on with.
-  void SampleInto(const Slice& slice, SliceOutput& output) const {
+  void SampleSlice(const StepPlan& plan, compute::Sampler& sampler, SampleTask& task) {
+    const Slice& slice = plan.slices[task.slice];
+    SliceOutput& output = outputs_[task.slice];
     const SampleRequest& request = *slice.sample;
     const size_t first = slice.tokens.size() - slice.num_logits;
     for (size_t i = 0; i < slice.num_logits; ++i) {
       const size_t num_later = slice.num_logits - 1 - i;
       const auto position = static_cast<uint32_t>(slice.first_position + first + i + 1);
-      auto token = compute::Sample(
-          *isa_.rows, output.logits[i], *request.params,
+      SampledToken& token = output.tokens[i];
+      output.status = sampler.Sample(
+          output.logits[i], *request.params,
           {request.history.first(request.history.size() - num_later), request.num_prompt_tokens},
-          {.completion_index = request.completion_index, .position = position});
-      if (!token.ok()) {
-        output.status = token.error();
-        return;
-      }
-      output.tokens.push_back(std::move(*token));
-      if (num_later > 0 && output.tokens.back().id != slice.tokens[first + i + 1]) return;
+          {.completion_index = request.completion_index, .position = position}, token);
+      if (!output.status.ok()) return;
+      ++task.num_tokens;
+      if (num_later > 0 && token.id != slice.tokens[first + i + 1]) return;
     }
   }
 
-  const compute::Isa& isa_;
+  ThreadTeam& team_;
   const std::unique_ptr<model::Forward> forward_;
   const ExecutorInfo info_;
+  std::vector<compute::Sampler> samplers_;  // by thread
   AlignedBuffer logits_;
   std::vector<model::ForwardSlice> slices_;
   std::vector<model::SharedChunks> shared_;
-  std::vector<SliceOutput> outputs_;
+  std::vector<uint8_t> grouped_;      // by slice
+  std::vector<SliceOutput> outputs_;  // of this step, and behind them those of larger ones
+  std::vector<SampleTask> to_sample_;
+  std::atomic<size_t> next_sample_{0};  // in to_sample_
+  std::vector<SampledToken> spare_tokens_;
 };
 
 }  // namespace
@@ -180,7 +237,7 @@ Result<std::unique_ptr<Executor>> MakeCpuExecutor(const model::Model* model,
                        .weight_bytes = model->weights().bytes(),
                        .scratch_bytes = forward->scratch_bytes()};
   return std::unique_ptr<Executor>(
-      std::make_unique<CpuExecutor>(isa, std::move(forward), std::move(info)));
+      std::make_unique<CpuExecutor>(isa, team, std::move(forward), std::move(info)));
 }
 
 compute::KvLayout MakeKvLayout(const model::ModelConfig& config, compute::KvDtype k_dtype,

@@ -1,4 +1,7 @@
-// CpuExecutor: steps on the CPU through model/forward.h.
+// CpuExecutor: steps on the CPU through model/forward.h, and sampling, both on one team of threads.
+//
+// Steps like those before, in slices, rows and sampling, allocate nothing. The logits' memory grows
+// with the most rows that a step wanted, and is not part of scratch_bytes.
 #pragma once
 
 #include <memory>
