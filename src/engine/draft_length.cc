@@ -21,6 +21,11 @@ constexpr double kLeastGain = 1.02;
 constexpr uint16_t kFirstPause = 16;
 constexpr uint16_t kMaxPause = 1024;
 
+// The least of the first few: the very first ones have prompts to read.
+constexpr uint32_t kFirstCosts = 4;
+constexpr double kCostWeight = 1.0 / 8;
+constexpr double kTrustKept = 1 - 1.0 / 256;  // a step
+
 struct Choice {
   size_t length = 0;
   double gain = 1;  // tokens per cost, over those of a plain step
@@ -86,5 +91,24 @@ void DraftLength::Learn(bool accepted) {
   num_verdicts_ = std::min(num_verdicts_ + 1, kMaxVerdicts);
   acceptance_ += ((accepted ? 1.0f : 0.0f) - acceptance_) / num_verdicts_;
 }
+
+void DraftTokenCost::Told(size_t num_drafted, double spent_us) {
+  if (num_drafted == 0) return;
+  const double us = spent_us / static_cast<double>(num_drafted);
+  const bool is_stale = trust_ < 1;
+  trust_ = 1;
+  if (num_told_ < kFirstCosts) {
+    us_ = num_told_ == 0 ? us : std::min(us_, us);
+    ++num_told_;
+  } else if (is_stale && us < us_) {
+    us_ = us;
+  } else {
+    us_ += std::min(us - us_, us_) * kCostWeight;
+  }
+}
+
+void DraftTokenCost::NotAsked() { trust_ *= kTrustKept; }
+
+double DraftTokenCost::us() const { return num_told_ < kFirstCosts ? 0 : us_ * trust_; }
 
 }  // namespace kvern::engine

@@ -52,4 +52,26 @@ class DraftLength {
 };
 static_assert(sizeof(DraftLength) <= 32);
 
+// What guessing a token costs, for DraftCosts::draft_token_us: learned from how long proposers
+// took.
+//
+// Time in which a proposer read new texts and drafted nothing is no token's cost; where it drafted
+// for others meanwhile, the estimate gives in slowly. It wears off while nobody is asked: what was
+// too expensive once is tried again, so rarely that it costs two per cent at most.
+class DraftTokenCost {
+ public:
+  // A proposer took `spent_us` to draft `num_drafted` tokens.
+  void Told(size_t num_drafted, double spent_us);
+
+  // A step in which no proposer was asked.
+  void NotAsked();
+
+  double us() const;  // 0 until it is known
+
+ private:
+  double us_ = 0;
+  double trust_ = 1;  // of it, while it is not confirmed
+  uint32_t num_told_ = 0;
+};
+
 }  // namespace kvern::engine

@@ -148,5 +148,48 @@ TEST(DraftLengthTest, AMaximumOfZeroNeverDrafts) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(length.Next({}), 0u);
 }
 
+TEST(DraftTokenCostTest, IsThatOfDraftsAndNotOfReadingPrompts) {
+  DraftTokenCost cost;
+  EXPECT_EQ(cost.us(), 0);
+  cost.Told(0, 1e6);
+  cost.Told(2, 1e6);
+  for (int i = 0; i < 10; ++i) cost.Told(4, 2000);
+  EXPECT_NEAR(cost.us(), 500, 1);
+  for (int i = 0; i < 4; ++i) cost.Told(4, 1e6);
+  EXPECT_LT(cost.us(), 1000);
+  for (int i = 0; i < 30; ++i) cost.Told(4, 2000);
+  EXPECT_NEAR(cost.us(), 500, 20);
+}
+
+TEST(DraftTokenCostTest, FollowsWhatBecomesMoreExpensive) {
+  DraftTokenCost cost;
+  for (int i = 0; i < 10; ++i) cost.Told(4, 400);
+  for (int i = 0; i < 60; ++i) cost.Told(4, 40'000);
+  EXPECT_NEAR(cost.us(), 10'000, 200);
+}
+
+TEST(DraftTokenCostTest, WhatWasTooExpensiveIsTriedAgain) {
+  DraftTokenCost cost;
+  for (int i = 0; i < 10; ++i) cost.Told(1, 20'000);
+  DraftLength length(kMaxDraft, true);
+  const auto next = [&] {
+    return length.Next({.base_us = 9000, .per_token_us = 1000, .draft_token_us = cost.us()});
+  };
+  const auto steps_until_tried = [&] {
+    int num_steps = 0;
+    for (; next() == 0; ++num_steps) cost.NotAsked();
+    return num_steps;
+  };
+  for (int i = 0; i < 3; ++i) {
+    const int num_steps = steps_until_tried();
+    EXPECT_GT(num_steps, 100);
+    EXPECT_LT(num_steps, 1000);
+    cost.Told(1, 20'000);
+  }
+  steps_until_tried();
+  cost.Told(1, 10);
+  EXPECT_EQ(cost.us(), 10);
+}
+
 }  // namespace
 }  // namespace kvern::engine
