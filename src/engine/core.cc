@@ -53,7 +53,8 @@ class Core::Impl {
         context_(std::min<size_t>(parts_.executor->info().max_positions,
                                   scheduler_.capacity_tokens())) {}
 
-  Result<RequestId> Submit(Request request, ReplySink* sink);
+  Status Check(const Request& request) const;
+  Result<RequestId> Submit(Request request, ReplySink* sink, std::optional<int64_t> arrival_us);
   void End(RequestId id, FinishReason reason);
   bool Step();
   bool idle() const { return requests_.empty(); }
@@ -130,8 +131,10 @@ Result<std::unique_ptr<Core>> Core::Make(CoreParts parts, const SchedulerOptions
 Core::Core(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Core::~Core() { impl_->CancelAll(); }
 
-Result<RequestId> Core::Submit(Request request, ReplySink* sink) {
-  return impl_->Submit(std::move(request), sink);
+Status Core::Check(const Request& request) const { return impl_->Check(request); }
+Result<RequestId> Core::Submit(Request request, ReplySink* sink,
+                               std::optional<int64_t> arrival_us) {
+  return impl_->Submit(std::move(request), sink, arrival_us);
 }
 void Core::Cancel(RequestId id) { impl_->End(id, FinishReason::kCancelled); }
 bool Core::Step() { return impl_->Step(); }
@@ -226,10 +229,15 @@ Result<kv::NamespaceId> Core::Impl::NamespaceOf(const Request& request) {
   return ns;
 }
 
-Result<RequestId> Core::Impl::Submit(Request request, ReplySink* sink) {
+Status Core::Impl::Check(const Request& request) const {
+  KVERN_RETURN_IF_ERROR(CheckRequest(request));
+  return CheckFits(request);
+}
+
+Result<RequestId> Core::Impl::Submit(Request request, ReplySink* sink,
+                                     std::optional<int64_t> arrival_us) {
   now_us_ = parts_.clock->now_us();
-  Status status = CheckRequest(request);
-  if (status.ok()) status = CheckFits(request);
+  const Status status = Check(request);
   if (!status.ok()) {
     ++counts_.refused;
     return status.error();
@@ -245,7 +253,7 @@ Result<RequestId> Core::Impl::Submit(Request request, ReplySink* sink) {
   live->ns = ns;
   live->tenant = TenantOf(live->request.tenant);
   ++live->tenant->num_live;
-  live->arrival_us = now_us_;
+  live->arrival_us = std::min(arrival_us.value_or(now_us_), now_us_);
   const size_t num_prompt = live->request.tokens.size();
   live->max_tokens = live->request.max_tokens.value_or(context_ + 1 - num_prompt);
   live->report.id = last_id_;
@@ -257,7 +265,7 @@ Result<RequestId> Core::Impl::Submit(Request request, ReplySink* sink) {
         std::make_unique<Sequence>(live.get(), i, speculation_, parts_.tokenizer));
   }
   if (live->request.deadline_us) {
-    live->deadline_us = now_us_ + *live->request.deadline_us;
+    live->deadline_us = live->arrival_us + *live->request.deadline_us;
     deadlines_.emplace(*live->deadline_us, last_id_);
   }
   ++counts_.requests;
@@ -513,7 +521,7 @@ bool Core::Impl::CheckStored(const ScheduledSlice& slice, const SliceOutput& out
   // Memory is damaged, or was written by somebody else: what is cached is not to be trusted.
   ++counts_.self_check_failures;
   sequence.distrusts_cache = true;
-  scheduler_.Preempt(sequence);
+  scheduler_.Preempt(sequence, now_us_);
   parts_.cache->DropCached(sequence.request->ns);
   return false;
 }

@@ -62,10 +62,15 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
+  // What Submit() refuses a request for, whoever else is there: kInvalidArgument, naming the field;
+  // kOutOfMemory for what can never fit, with the numbers. Any thread.
+  Status Check(const Request& request) const;
+
   // `request.tokens` is the prompt, `request.seed` is set; `text` and `on_chunk` are not read.
-  // `sink` must live until its Finish(), which may come during this call. Errors: kInvalidArgument,
-  // naming the field; kOutOfMemory for what can never fit, with the numbers; kOverloaded.
-  Result<RequestId> Submit(Request request, ReplySink* sink);
+  // `sink` must live until its Finish(), which may come during this call. Times are counted from
+  // `arrival_us`; none: now. Errors: those of Check(); kOverloaded.
+  Result<RequestId> Submit(Request request, ReplySink* sink,
+                           std::optional<int64_t> arrival_us = {});
 
   // Its completions finish now with kCancelled, and hold nothing. Unknown ids are ignored: it may
   // have finished.

@@ -30,6 +30,7 @@ Scheduler::Scheduler(const CoreParts& parts, const SchedulingPolicy* policy,
     block_bytes_ += group.block_bytes;
     if (group.kind == kv::GroupKind::kFull) continue;
     ++num_zero_blocks;
+    has_full_groups_only_ = false;
     max_rollback_ = std::min<size_t>(max_rollback_, group.max_rollback);
   }
   const size_t num_blocks = kv_options.budget_bytes / block_bytes_;
@@ -102,8 +103,8 @@ std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
   work_ = 0;
   has_prefill_ = is_kv_bound_ = is_queue_bound_ = false;
   cache_.SetTime(now_us);
+  cache_.PollTier();
   TakeEvents();
-  PollLoads();
   UpdatePauses();
   SetOrder();
   if (max_slices_) {
@@ -113,7 +114,10 @@ std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
     PlanDecodes();
     PlanPrefills();
   }
+  PollLoads();
   if (!max_slices_ || running_.empty()) AdmitWaiting();
+  while (DropLease(nullptr)) {
+  }
   counts_.steps_kv_bound += is_kv_bound_ ? 1 : 0;
   counts_.steps_queue_bound += is_queue_bound_ ? 1 : 0;
   return slices_;
@@ -347,7 +351,7 @@ bool Scheduler::MakeRoom(Sequence& sequence, size_t num_tokens) {
     Sequence* const victim = Victim(sequence);
     if (victim == nullptr) return false;
     Unplan(*victim);
-    Preempt(*victim);
+    Preempt(*victim, now_us_);
   }
   return true;
 }
@@ -374,8 +378,8 @@ Sequence* Scheduler::Victim(const Sequence& sequence) const {
   return victim;
 }
 
-void Scheduler::Preempt(Sequence& sequence) {
-  sequence.request->Log(LifecycleEvent::Kind::kPreempted, now_us_, sequence.completion,
+void Scheduler::Preempt(Sequence& sequence, int64_t now_us) {
+  sequence.request->Log(LifecycleEvent::Kind::kPreempted, now_us, sequence.completion,
                         sequence.kv->committed());
   ++sequence.request->report.preemptions;
   ++counts_.preemptions;
@@ -402,9 +406,12 @@ void Scheduler::Unplan(const Sequence& sequence) {
 
 kv::Prompt Scheduler::PromptOf(const Sequence& sequence) const {
   const CacheUse& cache = sequence.request->request.cache;
+  // What the last token sees is gone where a window or a state has gone past it.
+  const size_t max_hit = has_full_groups_only_ ? SIZE_MAX : sequence.tokens.size() - 1;
   return {.ns = sequence.request->ns,
           .tokens = sequence.tokens,
           .use_cache = cache.use && !sequence.distrusts_cache,
+          .max_hit = max_hit,
           .retention = cache.retention};
 }
 
@@ -456,7 +463,7 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
   }
 
   const size_t found = lease.num_ram_tokens() + lease.num_partial_tokens();
-  while (!Fits(sequence, found) && YieldTo(sequence)) {
+  while (!Fits(sequence, found) && (YieldTo(sequence) || DropLease(&sequence))) {
   }
   const size_t chunk = ChunkTokens(found, sequence.tokens.size() - found);
   const bool waits_for_turn = chunk == 0 && found < sequence.tokens.size();
@@ -492,6 +499,16 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
   return Admission::kAdmitted;
 }
 
+// What was loaded for one that waits is left to the cache.
+bool Scheduler::DropLease(const Sequence* but) {
+  for (Sequence* const sequence : queue_.sequences()) {
+    if (sequence == but || !sequence->lease) continue;
+    sequence->lease.reset();
+    return true;
+  }
+  return false;
+}
+
 // Whether all that it lacks is there, beside what the others that are in their prefill still lack.
 bool Scheduler::Fits(const Sequence& sequence, size_t num_found) const {
   size_t needed = BlocksOf(sequence.tokens.size() + 1) - num_found / block_tokens_;
@@ -513,7 +530,7 @@ bool Scheduler::YieldTo(const Sequence& sequence) {
       policy_.by_priority && victim->kv->effective_priority() < priority;
   if (!victim->is_paused && !is_lower) return false;
   Unplan(*victim);
-  Preempt(*victim);
+  Preempt(*victim, now_us_);
   return true;
 }
 

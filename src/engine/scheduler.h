@@ -64,7 +64,7 @@ class Scheduler {
   void Remove(Sequence* sequence);
 
   // It yields, and waits again; what it computed is left to the cache.
-  void Preempt(Sequence& sequence);
+  void Preempt(Sequence& sequence, int64_t now_us);
 
   // Plans a step. Valid until the next Schedule().
   std::span<const ScheduledSlice> Schedule(int64_t now_us);
@@ -105,6 +105,7 @@ class Scheduler {
 
   bool MakeRoom(Sequence& sequence, size_t num_tokens);
   Sequence* Victim(const Sequence& sequence) const;
+  bool DropLease(const Sequence* but);
   void FailIfAlone(Sequence& sequence);
   void CountBlocks(Sequence& sequence, size_t num_tokens);
   void Unplan(const Sequence& sequence);
@@ -124,6 +125,7 @@ class Scheduler {
   const size_t max_positions_;
   size_t block_tokens_ = 0, block_bytes_ = 0, capacity_blocks_ = 0;
   size_t max_rollback_ = SIZE_MAX;
+  bool has_full_groups_only_ = true;
 
   WaitQueue queue_;
   std::vector<Sequence*> running_;

@@ -1,0 +1,77 @@
+#include "engine/step_cost.h"
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+
+namespace kvern::engine {
+namespace {
+
+TEST(StepCostTest, WorkOfConsecutiveChunksAddsUp) {
+  EXPECT_DOUBLE_EQ(WorkOf(0, 96) + WorkOf(96, 32), WorkOf(0, 128));
+  EXPECT_GT(WorkOf(1000, 1), WorkOf(0, 1));
+}
+
+TEST(StepCostTest, KnowsNothingAtFirst) {
+  StepCost cost;
+  EXPECT_FALSE(cost.is_known());
+  EXPECT_EQ(cost.TokensWithin(1, 0, 0, 512), 512);
+}
+
+TEST(StepCostTest, FindsTheLine) {
+  StepCost cost;
+  SplitMix64 random(1);
+  for (int i = 0; i < 200; ++i) {
+    const double work = 1 + static_cast<double>(random.Below(100));
+    cost.Told(work, static_cast<int64_t>(3000 + 50 * work));
+  }
+  EXPECT_NEAR(cost.base_us(), 3000, 30);
+  EXPECT_NEAR(cost.rate_us(), 50, 1);
+  EXPECT_NEAR(cost.BoundUs(40), 5000, 100);
+  const size_t tokens = cost.TokensWithin(8000, 4, 0, 512);
+  EXPECT_LE(cost.BoundUs(4 + WorkOf(0, tokens)), 8000);
+  EXPECT_GT(cost.BoundUs(4 + WorkOf(0, tokens + 1)), 8000);
+}
+
+TEST(StepCostTest, LeavesRoomForNoise) {
+  StepCost calm, noisy;
+  SplitMix64 random(2);
+  for (int i = 0; i < 300; ++i) {
+    const double work = 1 + static_cast<double>(random.Below(100));
+    const auto time = static_cast<int64_t>(3000 + 50 * work);
+    calm.Told(work, time);
+    noisy.Told(work, time + static_cast<int64_t>(random.Below(2000)) - 1000);
+  }
+  EXPECT_LT(noisy.TokensWithin(8000, 4, 0, 512), calm.TokensWithin(8000, 4, 0, 512));
+}
+
+// Steps that are all alike say nothing about the slope: too much is assumed, not too little.
+TEST(StepCostTest, IsCarefulWhereOnlyDecodeWasSeen) {
+  StepCost cost;
+  for (int i = 0; i < 50; ++i) cost.Told(4, 8000);
+  EXPECT_LE(cost.TokensWithin(16000, 4, 0, 512), 4);
+  // … until steps differ.
+  for (int i = 0; i < 50; ++i) cost.Told(4 + 16, 8000 + 16 * 100);
+  EXPECT_GT(cost.TokensWithin(16000, 4, 0, 512), 30);
+}
+
+TEST(StepCostTest, FollowsAMachineThatBecomesSlower) {
+  StepCost cost;
+  SplitMix64 random(3);
+  for (const int64_t rate : {50, 100}) {
+    for (int i = 0; i < 200; ++i) {
+      const auto work = static_cast<int64_t>(1 + random.Below(100));
+      cost.Told(static_cast<double>(work), 1000 + rate * work);
+    }
+    EXPECT_NEAR(cost.rate_us(), static_cast<double>(rate), 3);
+  }
+}
+
+TEST(StepCostTest, NoTimeAtAllIsNoHarm) {
+  StepCost cost;
+  for (int i = 0; i < 10; ++i) cost.Told(5, 0);
+  EXPECT_EQ(cost.TokensWithin(10, 5, 0, 64), 64);
+}
+
+}  // namespace
+}  // namespace kvern::engine
