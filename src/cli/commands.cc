@@ -18,6 +18,9 @@ constexpr int kExitUsage = 2;
 
 constexpr Command kCommands[] = {
     {.name = "run", .help = "Answer a prompt, or talk", .declare = DeclareRun},
+    {.name = "batch",
+     .help = "Answer a file of requests, and go on where it stopped",
+     .declare = DeclareBatch},
     {.name = "score", .help = "Measure how well a model predicts a text", .declare = DeclareScore},
     {.name = "tokenize", .help = "Show the tokens of a text", .declare = DeclareTokenize},
     {.name = "demo",
@@ -43,6 +46,7 @@ constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
     {"-sys", "--system-prompt"},
     {"-cnv", "--conversation"},
     {"-no-cnv", "--no-conversation"},
+    {"-md", "--model-draft"},
     {"-pg", "--prompt-gen"},
     {"-npp", "--n-pp"},
     {"-ntg", "--n-tg"},

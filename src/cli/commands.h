@@ -36,6 +36,7 @@ Action DeclareSubcommands(CLI::App& app, std::span<const Command> subcommands);
 // Parses and runs a whole command line, without the program's name. Returns the exit code.
 int RunCommandLine(std::span<const std::string> arguments);
 
+Action DeclareBatch(CLI::App& app);
 Action DeclareBench(CLI::App& app);
 Action DeclareDemo(CLI::App& app);
 Action DeclareExplain(CLI::App& app);

@@ -34,13 +34,14 @@ Progress::~Progress() {
   if (is_shown_) fmt::print(stderr, "{}", kEraseLine);
 }
 
-void Progress::Update(double fraction) {
+void Progress::Update(double fraction, std::string_view detail) {
   if (!is_terminal_) return;
   const auto now = Clock::now();
   if (now - start_ < kSilence || now - drawn_ < kInterval) return;
   drawn_ = now;
   is_shown_ = true;
-  fmt::print(stderr, "{}{}", kEraseLine, ProgressLine(what_, fraction));
+  fmt::print(stderr, "{}{}{}{}", kEraseLine, ProgressLine(what_, fraction),
+             detail.empty() ? "" : "  ", detail);
 }
 
 }  // namespace kvern::cli

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 namespace kvern::cli {
 
@@ -17,8 +18,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `fraction` of the work is done, in [0, 1]. Cheap: draws at most ten times a second.
-  void Update(double fraction);
+  // `fraction` of the work is done, in [0, 1]. Cheap: draws at most ten times a second. `detail` is
+  // shown behind the bar.
+  void Update(double fraction, std::string_view detail = {});
 
  private:
   using Clock = std::chrono::steady_clock;

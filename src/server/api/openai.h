@@ -54,7 +54,8 @@ struct ReplyIds {
 // Why an answer is none: a completion failed.
 std::optional<ApiError> AnswerError(const Answer& answer);
 
-// REQUIRES: !AnswerError(answer), and its completions are request.request.n.
+// `request.request` is not read. REQUIRES: !AnswerError(answer), and at least num_choices
+// completions.
 nlohmann::ordered_json ResponseBody(const ApiRequest& request, const Answer& answer,
                                     const ModelInfo& model, const ReplyIds& ids);
 

@@ -155,7 +155,7 @@ std::optional<ApiError> AnswerError(const Answer& answer) {
 
 Json ResponseBody(const ApiRequest& request, const Answer& answer, const ModelInfo& model,
                   const ReplyIds& ids) {
-  CHECK(answer.completions.size() == request.request.n);
+  CHECK(answer.completions.size() >= request.num_choices);
   const bool is_chat = request.endpoint == Endpoint::kChatCompletions;
   Json choices = Json::array();
   for (const size_t i : ChooseCompletions(answer, request.num_choices)) {

@@ -17,9 +17,7 @@ const LetterText kText;
 const ModelInfo kModel = {.text = &kText, .context = 100, .fingerprint = "0123456789abcdef"};
 
 ApiRequest Asked(Endpoint endpoint, size_t n = 1) {
-  ApiRequest request{.endpoint = endpoint, .model = "m", .num_choices = n};
-  request.request.n = n;
-  return request;
+  return {.endpoint = endpoint, .model = "m", .num_choices = n};
 }
 
 Answer AnswerOf(std::vector<Completion> completions) {
@@ -94,8 +92,7 @@ TEST(ResponseBody, CompletionLogprobsListTheChosenTokenToo) {
 }
 
 TEST(ResponseBody, BestOfChoosesByMeanLogprob) {
-  ApiRequest request = Asked(Endpoint::kCompletions, 4);
-  request.num_choices = 2;
+  const ApiRequest request = Asked(Endpoint::kCompletions, 2);
   const Json body =
       Reply(request, AnswerOf({Say("bad", -3), Say("longbest", -1), Say("ok", -2), Say("x", -4)}));
   ASSERT_EQ(body["choices"].size(), 2u);
