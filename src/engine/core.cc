@@ -487,6 +487,8 @@ void Core::Impl::Commit(const ScheduledSlice& slice, const SliceOutput& output) 
   LiveRequest& request = *sequence.request;
   if (sequence.phase != Phase::kRunning) return;  // its request has failed in this step
   sequence.tokens.resize(sequence.tokens.size() - slice.num_drafts);
+  // First, for a damaged row may be the reason of a failure.
+  if (slice.query_only && !CheckStored(slice, output)) return;
   if (!output.status.ok()) return Fail(sequence, output.status.error());
   request.tenant->served += WorkOf(slice.first, slice.num_tokens);
   const bool is_prefill =
@@ -497,7 +499,6 @@ void Core::Impl::Commit(const ScheduledSlice& slice, const SliceOutput& output) 
     request.Log(LifecycleEvent::Kind::kPrefill, now_us_, sequence.completion,
                 slice.first + slice.num_tokens);
   }
-  if (slice.query_only && !CheckStored(slice, output)) return;
   if (!slice.samples) {
     sequence.kv->Commit(slice.first + slice.num_tokens);
     return;

@@ -204,21 +204,19 @@ void Scheduler::Draft() {
     const size_t wanted =
         sequence->draft_length.Next({.base_us = cost_.base_us(),
                                      .per_token_us = cost_.rate_us() * history,
-                                     .draft_token_us = draft_token_us_,
+                                     .draft_token_us = draft_cost_.us(),
                                      .num_sequences = num_decoding});
     const size_t room = options_.step_tokens / num_decoding;
     const size_t most = std::min({wanted, MaxDraft(*sequence), room - std::min<size_t>(room, 1)});
     if (most == 0) continue;
     drafts_.push_back({sequence->key(), sequence->tokens, most, &sequence->draft});
   }
-  if (drafts_.empty()) return;
+  if (drafts_.empty()) return draft_cost_.NotAsked();
   const int64_t before_us = clock_.now_us();
   proposer_->Propose(drafts_);
   size_t num_drafted = 0;
   for (const DraftRequest& request : drafts_) num_drafted += request.draft->size();
-  const auto spent_us = static_cast<double>(clock_.now_us() - before_us);
-  const double per_token = spent_us / static_cast<double>(std::max<size_t>(num_drafted, 1));
-  draft_token_us_ += (per_token - draft_token_us_) / 8;
+  draft_cost_.Told(num_drafted, static_cast<double>(clock_.now_us() - before_us));
 }
 
 void Scheduler::PlanDecodes() {

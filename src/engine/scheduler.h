@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "engine/core.h"
+#include "engine/draft_length.h"
 #include "engine/policy.h"
 #include "engine/sequence.h"
 #include "engine/step_cost.h"
@@ -145,7 +146,7 @@ class Scheduler {
   std::vector<Failure> failures_;
 
   StepCost cost_;
-  double draft_token_us_ = 0;
+  DraftTokenCost draft_cost_;
   std::optional<size_t> max_slices_;  // after a step failed
   SchedulerCounts counts_;
 };
