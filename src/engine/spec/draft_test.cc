@@ -187,49 +187,56 @@ TEST(DraftProposerTest, AFailureConcernsOneSequenceUntilItIsForgotten) {
 }
 
 // Random batches of growing texts in too little memory, some ending, some coming back.
-TEST(DraftProposerTest, RandomLivesGiveTheGuessesOfAFreshModel) {
+void LiveRandomly(uint64_t seed, FakeExecutor::Options options) {
   constexpr size_t kMaxDraft = 4;
-  for (uint64_t seed = 1; seed <= 8; ++seed) {
-    SCOPED_TRACE(seed);
-    SplitMix64 random(seed);
-    const FakeExecutor::Options options = {.max_positions = 150, .max_step_tokens = 48};
-    FakeModel model(options, /*num_blocks=*/12 + random.Below(30));
-    const auto proposer = MakeProposerOf(model);
-    const Text shared = RandomText(random, 40);
-    std::map<uint64_t, Text> texts;
-    uint64_t next_key = 0;
-    size_t num_right = 0;
-    for (int call = 0; call < 60; ++call) {
-      if (texts.size() < 6) {
-        texts[next_key++] =
-            (random.Below(2) == 0 ? shared : Text()) + RandomText(random, 1 + random.Below(60));
-      }
-      std::vector<std::pair<uint64_t, Text>> drafts;
-      std::vector<DraftRequest> requests;
-      drafts.reserve(texts.size());
-      for (auto& [key, text] : texts) {
-        if (random.Below(4) == 0) continue;
-        drafts.emplace_back(key, Text());
-        requests.push_back(
-            {SequenceKey{key}, text, 1 + random.Below(kMaxDraft), &drafts.back().second});
-      }
-      proposer->Propose(requests);
-      model.engine.cache->CheckInvariants();
-      for (auto& [key, draft] : drafts) {
-        Text& text = texts[key];
-        ASSERT_EQ(draft, Continuation(options, text, draft.size())) << "key " << key;
-        num_right += draft.size();
-        draft.resize(random.Below(draft.size() + 1));
-        // Plain steps may come between.
-        text = text + draft + RandomText(random, 1 + random.Below(3));
-        const bool has_ended = text.size() > 145 || random.Below(20) == 0;
-        if (has_ended || random.Below(20) == 0) proposer->Forget(SequenceKey{key});
-        if (has_ended) texts.erase(key);
-      }
+  SCOPED_TRACE(seed);
+  SplitMix64 random(seed);
+  options.max_positions = 150;
+  options.max_step_tokens = 48;
+  FakeModel model(options, /*num_blocks=*/(12 + random.Below(30)) * options.groups.size());
+  const auto proposer = MakeProposerOf(model);
+  const Text shared = RandomText(random, 40);
+  std::map<uint64_t, Text> texts;
+  uint64_t next_key = 0;
+  size_t num_right = 0;
+  for (int call = 0; call < 60; ++call) {
+    if (texts.size() < 6) {
+      texts[next_key++] =
+          (random.Below(2) == 0 ? shared : Text()) + RandomText(random, 1 + random.Below(60));
     }
-    EXPECT_GT(num_right, 100u);
-    for (uint64_t key = 0; key < next_key; ++key) proposer->Forget(SequenceKey{key});
-    EXPECT_TRUE(model.engine.IsEmptyOnceDropped());
+    std::map<uint64_t, Text> drafts;
+    std::vector<DraftRequest> requests;
+    for (auto& [key, text] : texts) {
+      if (random.Below(4) == 0) continue;
+      requests.push_back({SequenceKey{key}, text, 1 + random.Below(kMaxDraft), &drafts[key]});
+    }
+    proposer->Propose(requests);
+    model.engine.cache->CheckInvariants();
+    for (auto& [key, draft] : drafts) {
+      Text& text = texts[key];
+      ASSERT_EQ(draft, Continuation(options, text, draft.size())) << "key " << key;
+      num_right += draft.size();
+      draft.resize(random.Below(draft.size() + 1));
+      // Plain steps may come between.
+      text = text + draft + RandomText(random, 1 + random.Below(3));
+      const bool has_ended = text.size() > 145 || random.Below(20) == 0;
+      if (has_ended || random.Below(20) == 0) proposer->Forget(SequenceKey{key});
+      if (has_ended) texts.erase(key);
+    }
+  }
+  EXPECT_GT(num_right, 100u);
+  for (uint64_t key = 0; key < next_key; ++key) proposer->Forget(SequenceKey{key});
+  EXPECT_TRUE(model.engine.IsEmptyOnceDropped());
+}
+
+TEST(DraftProposerTest, RandomLivesGiveTheGuessesOfAFreshModel) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) LiveRandomly(seed, {});
+}
+
+TEST(DraftProposerTest, AModelWithAWindowToo) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    LiveRandomly(seed, {.memory = 4,
+                        .groups = {kv::TestEngine::FullGroup(), kv::TestEngine::WindowGroup(20)}});
   }
 }
 

@@ -33,6 +33,8 @@ class FakeExecutor final : public Executor {
     uint32_t max_step_tokens = 64;
     uint64_t seed = 1;
     size_t memory = SIZE_MAX;  // rows that the logits depend on
+    // All hold the same rows; those of the last are read.
+    std::vector<kv::GroupSpec> groups = {kv::TestEngine::FullGroup()};
   };
 
   explicit FakeExecutor(const Options& options)
@@ -40,7 +42,7 @@ class FakeExecutor final : public Executor {
         info_({.vocab_size = options.vocab_size,
                .max_positions = options.max_positions,
                .max_step_tokens = options.max_step_tokens,
-               .groups = {kv::TestEngine::FullGroup()},
+               .groups = options.groups,
                .weight_bytes = 0,
                .scratch_bytes = 0}) {}
 
@@ -89,7 +91,7 @@ class FakeExecutor final : public Executor {
   }
 
   SliceOutput Compute(const Slice& slice) {
-    const PagedView& view = slice.views[0];
+    const PagedView& view = slice.views.back();
     const size_t end = slice.first_position + slice.tokens.size();
     EXPECT_LE(end, view.num_blocks * size_t{kBlockTokens});
     EXPECT_LE(end, info_.max_positions);
@@ -99,9 +101,9 @@ class FakeExecutor final : public Executor {
       const uint32_t before = position == 0 ? 7 : Read(view, position - 1).chain;
       const auto token = static_cast<uint32_t>(slice.tokens[i]);
       EXPECT_LT(token, info_.vocab_size);
-      const uint32_t row[] = {before, token};
-      Write(view, position,
-            {token, static_cast<uint32_t>(Hash64(std::as_bytes(std::span(row)), 1))});
+      const uint32_t chain[] = {before, token};
+      const Row row = {token, static_cast<uint32_t>(Hash64(std::as_bytes(std::span(chain)), 1))};
+      for (const PagedView& group : slice.views) Write(group, position, row);
       if (poison == slice.tokens[i]) output.status = Errorf(ErrorCode::kNonFinite, "poison");
     }
     if (!output.status.ok()) return output;
@@ -163,7 +165,7 @@ class FakeExecutor final : public Executor {
 // A fake model and its own KV memory.
 struct FakeModel {
   FakeModel(const FakeExecutor::Options& options, size_t num_blocks)
-      : engine(num_blocks), executor(options) {}
+      : engine(num_blocks, {.groups = options.groups}), executor(options) {}
 
   DraftModel parts() {
     DraftModel parts;
@@ -209,12 +211,15 @@ inline void Verify(const DraftModel& target, const SamplingParams& sampling, Dec
   const auto first = static_cast<uint32_t>(s.rows.length());
   const auto fresh = std::span(s.text).subspan(first);
   ASSERT_TRUE(s.rows.Append(fresh).ok());
-  const PagedView view = s.rows.View({});
+  std::vector<PagedView> views;
+  for (size_t group = 0; group < target.executor->info().groups.size(); ++group) {
+    views.push_back(s.rows.View(static_cast<kv::GroupId>(group)));
+  }
   const SampleRequest sample = {&sampling, s.text, s.num_prompt_tokens, 0};
   StepPlan plan;
   plan.slices.push_back({.tokens = fresh,
                          .first_position = first,
-                         .views = {&view, 1},
+                         .views = views,
                          .num_logits = static_cast<uint32_t>(s.draft.size() + 1),
                          .sample = &sample});
   const auto outputs = target.executor->Execute(plan);
