@@ -22,12 +22,14 @@ Request WithoutText(const Request& request) {
 
 }  // namespace
 
-ReplyState::ReplyState(std::shared_ptr<ReplyHome> home, const Request& request)
+ReplyState::ReplyState(std::shared_ptr<ReplyHome> home, const Request& request, uint64_t id)
     : home_(std::move(home)),
       request_(WithoutText(request)),
+      id_(id),
       max_queued_(request.max_queued_chunks),
       hasher_(request.n),
       finishes_(request.n, kvern::FinishReason::kFailed) {
+  report_.id = id;
   report_.seed = *request.seed;
   report_.prompt_tokens = request.tokens.size();
 }
@@ -67,28 +69,32 @@ void ReplyState::Take(const Chunk& chunk) {
 
 void ReplyState::Finish(Report report) {
   final_report_ = std::move(report);
-  home_->finished.push_back(this);
-}
-
-void ReplyState::SetId(RequestId id) {
-  const std::lock_guard lock(mutex_);
-  id_ = id;
-  report_.id = static_cast<uint64_t>(id);
+  home_->finished.push_back(shared_from_this());
 }
 
 void ReplyState::SetReport(Report report) {
   {
     const std::lock_guard lock(mutex_);
     report_ = std::move(report);
+    report_.id = id_;
     ++num_reports_;
   }
   changed_.notify_all();
+}
+
+void ReplyState::Refuse(Error error) {
+  Report report;
+  report.seed = *request_.seed;
+  report.prompt_tokens = request_.tokens.size();
+  report.error = std::move(error);
+  Finish(std::move(report));
 }
 
 void ReplyState::Complete() {
   {
     const std::lock_guard lock(mutex_);
     report_ = *std::move(final_report_);
+    report_.id = id_;
     is_complete_ = true;
   }
   changed_.notify_all();
@@ -130,7 +136,9 @@ void ReplyState::Wake() {
 }
 
 void ReplyState::Cancel() {
-  home_->mailbox.Post([id = id()](Core& core) { core.Cancel(id); });
+  home_->mailbox.Post([self = shared_from_this()](Core& core) {
+    if (self->core_id()) core.Cancel(*self->core_id());
+  });
 }
 
 void ReplyState::Abandon() {
@@ -151,14 +159,10 @@ void ReplyState::Abandon() {
   }
 }
 
-RequestId ReplyState::id() const {
-  const std::lock_guard lock(mutex_);
-  return id_;
-}
-
 void ReplyState::AskForReport() {
   home_->mailbox.Post([self = shared_from_this()](Core& core) {
-    std::optional<Report> report = core.report(self->id());
+    if (!self->core_id()) return;
+    std::optional<Report> report = core.report(*self->core_id());
     if (report) self->SetReport(*std::move(report));
   });
 }

@@ -1,7 +1,8 @@
 // ReplyState: one request's answer between the engine's thread, which fills it, and its reader.
 //
-// The sink's functions, SetId(), SetReport() and Complete() are for the engine's thread; the others
-// for any, Next() for one reader at a time. It outlives the engine as long as somebody holds it.
+// The sink's functions and those from SetCoreId() to Complete() are for the engine's thread; the
+// others for any, Next() for one reader at a time. It outlives the engine as long as somebody holds
+// it.
 #pragma once
 
 #include <condition_variable>
@@ -28,21 +29,24 @@ struct ReplyHome {
   Mailbox mailbox;
   ReceiptModel model;
   size_t context = 0;
-  std::vector<ReplyState*> finished;  // the engine's thread: those to Complete()
+  std::vector<std::shared_ptr<ReplyState>> finished;  // the engine's thread: those to Complete()
 };
 
 class ReplyState : public ReplySink, public std::enable_shared_from_this<ReplyState> {
  public:
-  // `request` as it is submitted: with tokens and seed.
-  ReplyState(std::shared_ptr<ReplyHome> home, const Request& request);
+  // `request` as it is submitted: with tokens and seed. `id` is for people; the core has its own.
+  ReplyState(std::shared_ptr<ReplyHome> home, const Request& request, uint64_t id);
   ~ReplyState() override;
 
   bool HasRoom() const override;
   void Take(const Chunk& chunk) override;
   void Finish(Report report) override;
 
-  void SetId(RequestId id);
+  void SetCoreId(RequestId id) { core_id_ = id; }
+  std::optional<RequestId> core_id() const { return core_id_; }  // none: refused
   void SetReport(Report report);
+  // The end of a request that the core has not taken.
+  void Refuse(Error error);
   // Lets the reader see the end, after Finish().
   void Complete();
 
@@ -52,7 +56,7 @@ class ReplyState : public ReplySink, public std::enable_shared_from_this<ReplySt
   void Cancel();
   // The reader is gone: chunks go nowhere, on_chunk is not called any more.
   void Abandon();
-  RequestId id() const;
+  uint64_t id() const { return id_; }
   // Of a live request, as of a moment ago: a step that is under way is not waited for.
   Report GetReport();
   size_t num_completions() const { return request_.n; }
@@ -65,7 +69,9 @@ class ReplyState : public ReplySink, public std::enable_shared_from_this<ReplySt
 
   const std::shared_ptr<ReplyHome> home_;
   const Request request_;  // without text
+  const uint64_t id_;
   const size_t max_queued_;
+  std::optional<RequestId> core_id_;    // the engine's thread
   AnswerHasher hasher_;                 // the engine's thread; the reader's once is_complete_
   std::optional<Report> final_report_;  // the engine's thread
 
@@ -80,7 +86,6 @@ class ReplyState : public ReplySink, public std::enable_shared_from_this<ReplySt
   mutable bool wants_wake_ = false;  // HasRoom() said no
   bool is_abandoned_ = false;
   bool is_complete_ = false;
-  RequestId id_{};
   Report report_;
   uint64_t num_reports_ = 0;
   std::vector<kvern::FinishReason> finishes_;  // [n]

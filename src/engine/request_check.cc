@@ -30,6 +30,15 @@ Status CheckRequest(const Request& request) {
     return Errorf(ErrorCode::kInvalidArgument, "{}: more than {}",
                   request.stop.size() > kMaxStops ? "stop" : "stop_tokens", kMaxStops);
   }
+  if (request.deadline_us && (*request.deadline_us < 0 || *request.deadline_us > kMaxTimeUs)) {
+    return Errorf(ErrorCode::kInvalidArgument, "deadline_us: {} is outside 0 … {}",
+                  *request.deadline_us, kMaxTimeUs);
+  }
+  const int64_t ttl_us = request.cache.span_ttl_us;
+  if (request.cache.span_tokens > 0 && (ttl_us <= 0 || ttl_us > kMaxTimeUs)) {
+    return Errorf(ErrorCode::kInvalidArgument, "cache.span_ttl_us: {} is outside 1 … {}", ttl_us,
+                  kMaxTimeUs);
+  }
   for (size_t i = 0; i < request.stop.size(); ++i) {
     const std::string& stop = request.stop[i];
     if (stop.empty() || stop.size() > kMaxStopBytes) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/result.h"
 #include "kvern/engine.h"
@@ -15,6 +16,7 @@ inline constexpr size_t kMaxPromptTokens = size_t{1} << 22;
 inline constexpr size_t kMaxCompletions = 1024;
 inline constexpr size_t kMaxStops = 1024;  // texts; and tokens
 inline constexpr size_t kMaxStopBytes = 4096;
+inline constexpr int64_t kMaxTimeUs = 1'000'000'000'000'000;  // decades: sums do not overflow
 
 // Errors: kInvalidArgument, naming the field.
 Status CheckRequest(const Request& request);

@@ -1,6 +1,7 @@
 #include "engine/service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -24,6 +25,7 @@ namespace kvern {
 
 using engine::Core;
 using engine::EngineParts;
+using engine::Mailbox;
 using engine::ReplyHome;
 using engine::ReplyState;
 using engine::RequestId;
@@ -42,12 +44,6 @@ uint64_t DrawSeed() {
 
 Error OutOfMemory() {
   return Errorf(ErrorCode::kOutOfMemory, "out of memory for the request: send a smaller one");
-}
-
-Error CalledFromCallback(const char* function) {
-  return Errorf(ErrorCode::kInvalidArgument,
-                "{}() was called from on_chunk, which it would wait for: use another thread",
-                function);
 }
 
 }  // namespace
@@ -71,7 +67,7 @@ Reply::~Reply() {
   if (impl_) impl_->Abandon();
 }
 
-uint64_t Reply::id() const { return static_cast<uint64_t>(impl_->id()); }
+uint64_t Reply::id() const { return impl_->id(); }
 std::optional<Chunk> Reply::Next() { return impl_->Next({}); }
 std::optional<Chunk> Reply::Next(int64_t timeout_us) { return impl_->Next(timeout_us); }
 bool Reply::finished() const { return impl_->IsReadToTheEnd(); }
@@ -99,35 +95,42 @@ Result<Answer> Reply::Wait() {
 // ---- Engine
 
 struct Engine::Impl {
-  Impl(EngineParts given, std::unique_ptr<Core> made, engine::ReceiptModel model);
+  Impl(EngineParts given, std::unique_ptr<Core> made, engine::ReceiptModel model,
+       size_t max_waiting);
   ~Impl();
 
   // Any thread.
   Result<std::vector<TokenId>> PromptOf(const Request& request) const;
   Status Prepare(Request& request) const;
+  Result<std::shared_ptr<Reply::Impl>> Submit(Request request);
+  Error CountRefusal(Error error);
   Result<kv::NamespaceId> FindNamespace(const Request& request);
   void Drain();
 
   // The engine's thread.
   void Run();
-  Status SubmitNow(Core& target, Request request, const std::shared_ptr<ReplyState>& reply);
+  Status SubmitNow(Core& target, Request request, int64_t arrival_us,
+                   const std::shared_ptr<ReplyState>& reply);
   Result<kv::NamespaceId> OpenNamespace(Core& target, const Request& request);
   void CompleteFinished();
   void PublishStats(const Core& source);
 
   const EngineParts parts;
   const std::shared_ptr<ReplyHome> home = std::make_shared<ReplyHome>();
-  Result<text::ChatTemplate> chat_template;
+  const Result<text::ChatTemplate> chat_template;
+  const size_t max_waiting;
+  std::atomic<uint64_t> last_id{0};
 
   // The engine's thread alone.
   std::unique_ptr<Core> core;
   std::unordered_map<ReplyState*, std::shared_ptr<ReplyState>> live;
-  bool is_draining = false;
   int64_t stats_us = 0;  // when they were published
 
   std::mutex mutex;
   std::condition_variable ended;
-  size_t num_live = 0;
+  bool is_draining = false;
+  size_t num_live = 0;       // those on their way to the core included
+  uint64_t num_refused = 0;  // that the core never saw
   EngineStats stats;
   std::map<std::string, kv::NamespaceId> namespaces;  // by NamespaceKey()
 
@@ -150,8 +153,12 @@ Result<text::ChatTemplate> ParseTemplate(const EngineParts& parts) {
 
 }  // namespace
 
-Engine::Impl::Impl(EngineParts given, std::unique_ptr<Core> made, engine::ReceiptModel model)
-    : parts(std::move(given)), chat_template(ParseTemplate(parts)), core(std::move(made)) {
+Engine::Impl::Impl(EngineParts given, std::unique_ptr<Core> made, engine::ReceiptModel model,
+                   size_t max_waiting)
+    : parts(std::move(given)),
+      chat_template(ParseTemplate(parts)),
+      max_waiting(max_waiting),
+      core(std::move(made)) {
   home->model = std::move(model);
   home->context = parts.core.executor->info().max_positions;
   PublishStats(*core);
@@ -167,7 +174,10 @@ Engine::Impl::~Impl() {
 
 void Engine::Impl::Run() {
   while (!home->mailbox.closed()) {
-    if (home->mailbox.RunAll(*core)) CompleteFinished();
+    if (home->mailbox.RunAll(*core)) {
+      PublishStats(*core);
+      CompleteFinished();
+    }
     const bool has_worked = core->Step();
     const int64_t now_us = parts.core.clock->now_us();
     if (!has_worked || now_us - stats_us >= kStatsPeriodUs) PublishStats(*core);
@@ -188,13 +198,13 @@ void Engine::Impl::Run() {
 void Engine::Impl::CompleteFinished() {
   if (home->finished.empty()) return;
   if (core) PublishStats(*core);
-  for (ReplyState* const reply : home->finished) {
+  for (const auto& reply : home->finished) {
     reply->Complete();
-    live.erase(reply);
+    live.erase(reply.get());
   }
-  home->finished.clear();
   const std::lock_guard lock(mutex);
-  num_live = live.size();
+  num_live -= home->finished.size();
+  home->finished.clear();
   ended.notify_all();
 }
 
@@ -239,33 +249,67 @@ Status Engine::Impl::Prepare(Request& request) const {
   request.text = {};
   if (!request.seed) request.seed = DrawSeed();
   request.sampling.seed = *request.seed;
-  return {};
+  return core->Check(request);
 }
 
-Status Engine::Impl::SubmitNow(Core& target, Request request,
-                               const std::shared_ptr<ReplyState>& reply) {
-  if (is_draining) {
-    return Errorf(ErrorCode::kOverloaded, "the engine is ending: it accepts no more requests");
+// Does not wait for the step under way, unless the answer may be that too many wait.
+Result<std::shared_ptr<Reply::Impl>> Engine::Impl::Submit(Request request) {
+  const int64_t arrival_us = parts.core.clock->now_us();
+  const Status status = Prepare(request);
+  if (!status.ok()) return CountRefusal(status.error());
+  const auto reply = std::make_shared<Reply::Impl>(home, request, ++last_id);
+  const auto shared_request = std::make_shared<Request>(std::move(request));
+  const auto verdict = std::make_shared<Status>();
+  const Mailbox::Task submit = [=, this](Core& target) {
+    *verdict = SubmitNow(target, std::move(*shared_request), arrival_us, reply);
+    if (verdict->ok()) return;
+    reply->Refuse(verdict->error());
+    PublishStats(target);
+  };
+  bool may_be_refused = false;
+  {
+    const std::lock_guard lock(mutex);
+    if (is_draining) {
+      ++num_refused;
+      return Errorf(ErrorCode::kOverloaded, "the engine is ending: it accepts no more requests");
+    }
+    may_be_refused = num_live >= max_waiting;
+    if (!may_be_refused || !home->mailbox.IsOwner()) ++num_live;
   }
+  if (!may_be_refused) {
+    home->mailbox.Post(submit);
+    return reply;
+  }
+  if (home->mailbox.IsOwner()) {
+    return CountRefusal(
+        Errorf(ErrorCode::kOverloaded, "{} requests are live already", max_waiting));
+  }
+  home->mailbox.Call(submit);
+  if (!verdict->ok()) return verdict->error();
+  return reply;
+}
+
+Error Engine::Impl::CountRefusal(Error error) {
+  if (error.code == ErrorCode::kOutOfMemory || error.code == ErrorCode::kOverloaded) {
+    const std::lock_guard lock(mutex);
+    ++num_refused;
+  }
+  return error;
+}
+
+Status Engine::Impl::SubmitNow(Core& target, Request request, int64_t arrival_us,
+                               const std::shared_ptr<ReplyState>& reply) {
   Status status;
   try {
     live.emplace(reply.get(), reply);
-    const auto ns = OpenNamespace(target, request);
-    const auto id =
-        ns.ok() ? target.Submit(std::move(request), reply.get()) : Result<RequestId>(ns.error());
-    if (id.ok()) {
-      reply->SetId(*id);
-    } else {
-      status = id.error();
-    }
+    KVERN_RETURN_IF_ERROR(OpenNamespace(target, request));
+    const auto id = target.Submit(std::move(request), reply.get(), arrival_us);
+    if (!id.ok()) return id.error();
+    reply->SetCoreId(*id);
+    return {};
   } catch (const std::bad_alloc&) {
-    status = OutOfMemory();
+    return OutOfMemory();
   }
-  if (!status.ok()) live.erase(reply.get());
-  PublishStats(target);
-  const std::lock_guard lock(mutex);
-  num_live = live.size();
-  return status;
 }
 
 Result<kv::NamespaceId> Engine::Impl::OpenNamespace(Core& target, const Request& request) {
@@ -281,7 +325,10 @@ Result<kv::NamespaceId> Engine::Impl::FindNamespace(const Request& request) {
     const auto known = namespaces.find(NamespaceKey(request));
     if (known != namespaces.end()) return known->second;
   }
-  if (home->mailbox.IsOwner()) return CalledFromCallback("Explain");
+  if (home->mailbox.IsOwner()) {
+    return Errorf(ErrorCode::kInvalidArgument,
+                  "tenant: a new one cannot be explained from on_chunk: use another thread");
+  }
   std::optional<Result<kv::NamespaceId>> ns;
   home->mailbox.Call([&](Core& target) { ns = OpenNamespace(target, request); });
   return *ns;
@@ -289,8 +336,8 @@ Result<kv::NamespaceId> Engine::Impl::FindNamespace(const Request& request) {
 
 void Engine::Impl::Drain() {
   CHECK(!home->mailbox.IsOwner());  // on_chunk would wait for itself
-  home->mailbox.Call([this](Core&) { is_draining = true; });
   std::unique_lock lock(mutex);
+  is_draining = true;
   ended.wait(lock, [&] { return num_live == 0; });
 }
 
@@ -298,15 +345,9 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 Result<Reply> Engine::Submit(Request request) {
-  if (impl_->home->mailbox.IsOwner()) return CalledFromCallback("Submit");
   try {
-    KVERN_RETURN_IF_ERROR(impl_->Prepare(request));
-    const auto reply = std::make_shared<Reply::Impl>(impl_->home, request);
-    Status status;
-    impl_->home->mailbox.Call(
-        [&](Core& core) { status = impl_->SubmitNow(core, std::move(request), reply); });
-    if (!status.ok()) return status.error();
-    return Reply(reply);
+    KVERN_ASSIGN_OR_RETURN(auto reply, impl_->Submit(std::move(request)));
+    return Reply(std::move(reply));
   } catch (const std::bad_alloc&) {
     return OutOfMemory();
   }
@@ -319,6 +360,7 @@ EngineStats Engine::stats() const {
   {
     const std::lock_guard lock(impl_->mutex);
     stats = impl_->stats;
+    stats.refused += impl_->num_refused;
   }
   stats.kv = impl_->parts.core.cache->stats();
   return stats;
@@ -374,8 +416,8 @@ Result<std::unique_ptr<Engine>> EngineAccess::Make(EngineParts parts,
   model.v_dtype = parts.v_dtype;
   KVERN_ASSIGN_OR_RETURN(std::unique_ptr<Core> core,
                          Core::Make(parts.core, scheduler, speculation));
-  return std::unique_ptr<Engine>(new Engine(
-      std::make_unique<Engine::Impl>(std::move(parts), std::move(core), std::move(model))));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Engine::Impl>(
+      std::move(parts), std::move(core), std::move(model), scheduler.max_waiting)));
 }
 
 const engine::ReceiptModel& EngineAccess::ModelOf(const Engine& engine) {

@@ -2,8 +2,8 @@
 // chunks until they are read, and receipts. Engine::Open() is in engine/exec/engine.cc; this makes
 // an engine of any parts, so that tests and simulations need no model.
 //
-// Requests are checked and tokenized on their callers' threads. Submit() waits for the step that is
-// under way, as its answer may be an error.
+// Requests are checked and tokenized on their callers' threads, and enter the core between two
+// steps. Submit() waits for that only where the core may refuse them because too many wait.
 #pragma once
 
 #include <functional>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -46,6 +47,7 @@ class HashExecutor final : public engine::Executor {
   Result<std::span<const engine::SliceOutput>> Execute(const engine::StepPlan& plan) override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !is_held_; });
+    std::this_thread::sleep_for(delay_);
     if (is_failing_) return Errorf(ErrorCode::kIo, "the machine is on fire");
     outputs_.clear();
     for (const engine::Slice& slice : plan.slices) {
@@ -64,6 +66,10 @@ class HashExecutor final : public engine::Executor {
     is_held_ = is_held;
     changed_.notify_all();
   }
+  void SetDelay(std::chrono::milliseconds delay) {  // of every step
+    const std::lock_guard lock(mutex_);
+    delay_ = delay;
+  }
   void Fail() {
     const std::lock_guard lock(mutex_);
     is_failing_ = true;
@@ -80,6 +86,7 @@ class HashExecutor final : public engine::Executor {
   std::condition_variable changed_;
   bool is_held_ = false;
   bool is_failing_ = false;
+  std::chrono::milliseconds delay_{0};
   std::vector<engine::SliceOutput> outputs_;
 };
 
@@ -97,6 +104,10 @@ struct Machine {
 class ServiceTest : public testing::Test {
  protected:
   ServiceTest() : machine_(std::make_shared<Machine>()) {
+    engine_ = MakeEngine({.step_tokens = 64, .max_running = 8});
+  }
+
+  std::unique_ptr<Engine> MakeEngine(const SchedulerOptions& scheduler) {
     engine::EngineParts parts = {
         .core = {.executor = &machine_->executor,
                  .cache = machine_->cache.get(),
@@ -110,8 +121,7 @@ class ServiceTest : public testing::Test {
           if (params.temperature >= 0) return {};
           return Errorf(ErrorCode::kInvalidArgument, "temperature: is negative");
         }};
-    engine_ = std::move(
-        EngineAccess::Make(std::move(parts), {.step_tokens = 64, .max_running = 8}, {}).value());
+    return std::move(EngineAccess::Make(std::move(parts), scheduler, {}).value());
   }
 
   Reply Submit(Request request) {
@@ -232,6 +242,43 @@ TEST_F(ServiceTest, ErrorsNameTheField) {
   EXPECT_EQ(engine_->stats().running, 0u);
 }
 
+TEST_F(ServiceTest, ABurstIsServedTogether) {
+  machine_->executor.Hold(true);
+  std::vector<Reply> replies;
+  for (uint32_t i = 0; i < 5; ++i) replies.push_back(Submit(MakeRequest(i)));  // does not wait
+  EXPECT_NE(replies[0].id(), replies[1].id());
+  replies[3].Cancel();
+  machine_->executor.Hold(false);
+  for (uint32_t i = 0; i < 5; ++i) {
+    const auto answer = replies[i].Wait();
+    ASSERT_TRUE(answer.ok());
+    const std::vector<uint32_t> expected =
+        i == 3 ? std::vector<uint32_t>() : Expected(MakeRequest(i));
+    EXPECT_EQ(Ids(answer->completions[0].tokens), expected);
+  }
+  EXPECT_LE(engine_->stats().steps, 5 + 20u);
+}
+
+TEST_F(ServiceTest, TooManyAreRefusedByPriority) {
+  engine_.reset();
+  engine_ = MakeEngine({.step_tokens = 64, .max_running = 1, .max_waiting = 2});
+  machine_->executor.SetDelay(std::chrono::milliseconds(2));
+  Reply running = Submit(MakeRequest(1, 40, 200));
+  ASSERT_TRUE(running.Next());
+  Reply first = Submit(MakeRequest(2)), second = Submit(MakeRequest(3));
+  EXPECT_EQ(ErrorOf(MakeRequest(4)).code, ErrorCode::kOverloaded);
+  EXPECT_EQ(engine_->stats().refused, 1u);
+  Request urgent = MakeRequest(5);
+  urgent.priority = 1;
+  Reply better = Submit(urgent);
+  const auto worst = second.Wait();
+  ASSERT_FALSE(worst.ok());
+  EXPECT_EQ(worst.error().code, ErrorCode::kOverloaded);
+  machine_->executor.SetDelay({});
+  EXPECT_TRUE(better.Wait().ok());
+  EXPECT_TRUE(first.Wait().ok());
+}
+
 TEST_F(ServiceTest, SlowReaderPausesItsRequestAlone) {
   Request slow = MakeRequest(1, 40, 100);
   slow.max_queued_chunks = 4;
@@ -301,12 +348,11 @@ TEST_F(ServiceTest, CallbackGetsTheChunks) {
   Request request = MakeRequest(4);
   std::vector<uint32_t> ids;
   std::optional<FinishReason> finish;
-  std::string submit_error;
+  std::optional<Reply> next;
   request.on_chunk = [&](const Chunk& chunk) {
     for (const SampledToken& token : chunk.tokens) ids.push_back(static_cast<uint32_t>(token.id));
     finish = chunk.finish;
-    const auto submitted = engine_->Submit(MakeRequest(5));
-    if (!submitted.ok()) submit_error = submitted.error().message;
+    if (!next) next = Submit(MakeRequest(5));
   };
   const auto answer = Submit(request).Wait();
   ASSERT_TRUE(answer.ok());
@@ -315,7 +361,7 @@ TEST_F(ServiceTest, CallbackGetsTheChunks) {
   EXPECT_THAT(answer->completions[0].tokens, IsEmpty());
   EXPECT_EQ(answer->completions[0].finish, FinishReason::kLength);
   EXPECT_FALSE(answer->report.receipt.empty());
-  EXPECT_THAT(submit_error, HasSubstr("on_chunk"));
+  EXPECT_EQ(Ids(next->Wait()->completions[0].tokens), Expected(MakeRequest(5)));
 }
 
 TEST_F(ServiceTest, CallbackThatThrowsFailsItsRequestAlone) {
