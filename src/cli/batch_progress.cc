@@ -54,7 +54,7 @@ void BatchProgress::Show(const BatchFigures& figures) {
 
 std::string FormatBatchStatus(const BatchFigures& figures, int64_t elapsed_us) {
   std::string text =
-      fmt::format("{} of {} requests, {:.1f} t/s, {:.0f} % of prompts reused", NumAnswered(figures),
+      fmt::format("{}/{} requests, {:.1f} t/s, {:.0f} % reused", NumAnswered(figures),
                   figures.num_requests, Rate(figures.generated_tokens, elapsed_us),
                   Percent(figures.prompts.hit(), figures.prompt_tokens));
   const size_t num_left = figures.num_requests - NumAnswered(figures);

@@ -26,7 +26,7 @@ class BatchProgress {
   Progress bar_;
 };
 
-// "120 of 1000 requests, 45.1 t/s, 63 % of prompts reused, 2:10 left". What is left is known once
+// "120/1000 requests, 45.1 t/s, 63 % reused, 2:10 left". What is left is known once
 // something is done. `elapsed_us` is that of this run.
 std::string FormatBatchStatus(const BatchFigures& figures, int64_t elapsed_us);
 

@@ -7,18 +7,17 @@ namespace {
 
 TEST(FormatBatchStatus, KnowsWhatIsLeftOnceSomethingIsDone) {
   BatchFigures figures{.num_requests = 1000, .num_kept = 100};
-  EXPECT_EQ(FormatBatchStatus(figures, 5'000'000),
-            "100 of 1000 requests, 0.0 t/s, 0 % of prompts reused");
+  EXPECT_EQ(FormatBatchStatus(figures, 5'000'000), "100/1000 requests, 0.0 t/s, 0 % reused");
   figures.num_done = 50;
   figures.prompt_tokens = 400;
   figures.prompts.ram = 100;
   figures.prompts.in_flight = 200;
   figures.generated_tokens = 1000;
   EXPECT_EQ(FormatBatchStatus(figures, 10'000'000),
-            "150 of 1000 requests, 100.0 t/s, 75 % of prompts reused, 2:50 left");
+            "150/1000 requests, 100.0 t/s, 75 % reused, 2:50 left");
   figures.num_requests = 100'000;
   EXPECT_EQ(FormatBatchStatus(figures, 10'000'000),
-            "150 of 100000 requests, 100.0 t/s, 75 % of prompts reused, 5:32:50 left");
+            "150/100000 requests, 100.0 t/s, 75 % reused, 5:32:50 left");
 }
 
 TEST(FormatBatchSummary, SaysWhatWasDoneAndWhatWasThere) {

@@ -32,6 +32,7 @@ TEST(ProgressLine, FillsUp) {
   EXPECT_EQ(ProgressLine("Loading", 0), "Loading  [>                             ] 0 %");
   EXPECT_EQ(ProgressLine("Loading", 0.5), "Loading  [===============>              ] 50 %");
   EXPECT_EQ(ProgressLine("Loading", 1.5), "Loading  [==============================] 100 %");
+  EXPECT_EQ(ProgressLine("Loading", 0.5, "3 of 6"), "Loading  [======>     ] 50 %  3 of 6");
 }
 
 TEST(ToJsonText, IsValidUtf8) {

@@ -19,7 +19,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   // `fraction` of the work is done, in [0, 1]. Cheap: draws at most ten times a second. `detail` is
-  // shown behind the bar.
+  // shown behind the bar, as far as the terminal is wide.
   void Update(double fraction, std::string_view detail = {});
 
  private:
@@ -33,6 +33,6 @@ class Progress {
 };
 
 // What Update draws, without control characters.
-std::string ProgressLine(const std::string& what, double fraction);
+std::string ProgressLine(const std::string& what, double fraction, std::string_view detail = {});
 
 }  // namespace kvern::cli

@@ -32,11 +32,12 @@ std::optional<ApiError> AddPart(const std::string& path, const Json& part, std::
 std::optional<ApiError> PrepareContent(const std::string& path, Json& message) {
   const auto content = message.find("content");
   if (content == message.end() || content->is_null()) {
-    if (message.contains("tool_calls") || message.contains("function_call") ||
-        message.contains("refusal")) {
-      return std::nullopt;
+    if (!message.contains("tool_calls") && !message.contains("function_call") &&
+        !message.contains("refusal")) {
+      return BadField(path, "is missing");
     }
-    return BadField(path, "is missing");
+    message["content"] = "";  // templates add it to text
+    return std::nullopt;
   }
   if (content->is_string()) return std::nullopt;
   if (!content->is_array()) return BadField(path, "must be a string or an array of text parts");

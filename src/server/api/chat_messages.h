@@ -9,9 +9,9 @@
 namespace kvern::server {
 
 // Checks the field "messages" and fills `prepared` with what templates expect: the role `developer`
-// becomes `system`, text parts become one string, joined by newlines. All other fields stay: names,
-// tool calls and their ids. Returns what is wrong, naming the message: a field of a wrong type, or
-// a part that is no text.
+// becomes `system`, text parts become one string, joined by newlines, and the content that a
+// message with tool calls lacks is empty. All other fields stay: names, tool calls and their ids.
+// Returns what is wrong, naming the message: a field of a wrong type, or a part that is no text.
 std::optional<ApiError> PrepareMessages(const nlohmann::ordered_json& messages,
                                         nlohmann::ordered_json& prepared);
 

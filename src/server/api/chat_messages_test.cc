@@ -36,7 +36,9 @@ TEST(PrepareMessages, KeepsNamesAndToolHistory) {
       {"role": "assistant", "content": null, "tool_calls": [
         {"id": "c1", "type": "function", "function": {"name": "w", "arguments": "{\"x\": 1}"}}]},
       {"role": "tool", "tool_call_id": "c1", "content": "sunny"}])";
-  EXPECT_EQ(Prepared(history), Json::parse(history));
+  Json expected = Json::parse(history);
+  expected[1]["content"] = "";
+  EXPECT_EQ(Prepared(history), expected);
 }
 
 TEST(PrepareMessages, NamesWhatIsWrong) {

@@ -207,9 +207,8 @@ void ReadMessages(FieldReader& fields, const ModelText& text, Request& request) 
                                       .variables = variables,
                                       .add_generation_prompt = add_generation_prompt});
   if (!tokens.ok()) {
-    ApiError error = ToApiError(tokens.error());
-    error.param = "messages";
-    return fields.Fail(std::move(error));
+    // Whatever the template could not do, it was with this conversation.
+    return fields.Fail({.message = tokens.error().message, .param = "messages"});
   }
   request.tokens = std::move(tokens).value();
 }
