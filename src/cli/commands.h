@@ -45,6 +45,7 @@ Action DeclareRun(CLI::App& app);
 Action DeclareScore(CLI::App& app);
 Action DeclareSim(CLI::App& app);
 Action DeclareTokenize(CLI::App& app);
+Action DeclareVerify(CLI::App& app);
 Action DeclareVersion(CLI::App& app);
 
 // The subcommands of explain, one cmd_explain_<name>.cc each.
