@@ -406,7 +406,7 @@ bool Core::Impl::Step() {
     if (failure.sequence->phase != Phase::kFinished) Fail(*failure.sequence, failure.error);
   }
   BuryFinished();
-  return has_work || !scheduler_.failures().empty();
+  return has_work || scheduler_.goes_on() || !scheduler_.failures().empty();
 }
 
 void Core::Impl::Run(std::span<const ScheduledSlice> slices, int64_t begin_us) {

@@ -114,10 +114,13 @@ std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
     PlanDecodes();
     PlanPrefills();
   }
-  PollLoads();
+  const bool has_loaded = PollLoads();
   if (!max_slices_ || running_.empty()) AdmitWaiting();
   while (DropLease(nullptr)) {
   }
+  // What was let go of at the end may be what the next step needs.
+  const bool has_come = slices_.empty() && TakeEvents();
+  goes_on_ = slices_.empty() && (has_loaded || has_come);
   counts_.steps_kv_bound += is_kv_bound_ ? 1 : 0;
   counts_.steps_queue_bound += is_queue_bound_ ? 1 : 0;
   return slices_;
@@ -136,17 +139,21 @@ void Scheduler::Told(bool succeeded, int64_t execute_us) {
   cost_.Told(work_, execute_us);
 }
 
-void Scheduler::TakeEvents() {
+bool Scheduler::TakeEvents() {
+  bool has_come = false;
   for (const kv::Event& event : cache_.TakeEvents()) {
     const auto found = waiters_.find(static_cast<uint64_t>(event.waiter));
     if (found == waiters_.end()) continue;
+    has_come = true;
     Sequence* const sequence = found->second;
     waiters_.erase(found);
     Add(sequence);  // with its waiter, for the next lookup
   }
+  return has_come;
 }
 
-void Scheduler::PollLoads() {
+bool Scheduler::PollLoads() {
+  bool has_loaded = false;
   for (size_t i = 0; i < loading_.size();) {
     Sequence* const sequence = loading_[i];
     if (!cache_.Poll(*sequence->lease).done) {
@@ -157,7 +164,9 @@ void Scheduler::PollLoads() {
     sequence->has_loaded = true;
     loading_.erase(loading_.begin() + static_cast<ptrdiff_t>(i));
     Add(sequence);  // with its lease
+    has_loaded = true;
   }
+  return has_loaded;
 }
 
 void Scheduler::UpdatePauses() {
@@ -178,9 +187,8 @@ void Scheduler::UpdatePauses() {
 
 void Scheduler::SetOrder() {
   order_ = running_;
-  std::ranges::sort(order_, [&](const Sequence* a, const Sequence* b) {
-    return RankOf(*a) < RankOf(*b);
-  });
+  std::ranges::sort(order_,
+                    [&](const Sequence* a, const Sequence* b) { return RankOf(*a) < RankOf(*b); });
 }
 
 // ---- Decode
@@ -201,11 +209,10 @@ void Scheduler::Draft() {
     sequence->draft.clear();
     if (sequence->is_paused || sequence->num_missing() != 1 || sequence->num_new() == 0) continue;
     const double history = WorkOf(sequence->tokens.size(), 1);
-    const size_t wanted =
-        sequence->draft_length.Next({.base_us = cost_.base_us(),
-                                     .per_token_us = cost_.rate_us() * history,
-                                     .draft_token_us = draft_cost_.us(),
-                                     .num_sequences = num_decoding});
+    const size_t wanted = sequence->draft_length.Next({.base_us = cost_.base_us(),
+                                                       .per_token_us = cost_.rate_us() * history,
+                                                       .draft_token_us = draft_cost_.us(),
+                                                       .num_sequences = num_decoding});
     const size_t room = options_.step_tokens / num_decoding;
     const size_t most = std::min({wanted, MaxDraft(*sequence), room - std::min<size_t>(room, 1)});
     if (most == 0) continue;
@@ -435,9 +442,9 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
   }
   sequence.tokens.reserve(sequence.num_prompt() + request.max_tokens);
   if (!sequence.lease) {
-    sequence.lease.emplace(
-        sequence.waiter ? cache_.Retry(*std::exchange(sequence.waiter, std::nullopt))
-                        : cache_.Lookup(PromptOf(sequence)));
+    sequence.lease.emplace(sequence.waiter
+                               ? cache_.Retry(*std::exchange(sequence.waiter, std::nullopt))
+                               : cache_.Lookup(PromptOf(sequence)));
   }
   kv::Lease& lease = *sequence.lease;
   if (const auto producer = lease.producer()) {
@@ -475,16 +482,17 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
   }
   sequence.lease.reset();
   if (!admitted || !admitted->ok()) {
-    if (admitted && is_alone && loading_.empty()) failures_.push_back({&sequence, admitted->error()});
+    if (admitted && is_alone && loading_.empty())
+      failures_.push_back({&sequence, admitted->error()});
     sequence.blocked_bytes = waits_for_turn ? 0 : std::max<size_t>(1, AvailableBytes());
     return Admission::kNoRoom;
   }
   queue_.Remove(&sequence);
   Start(sequence, std::move(**admitted));
   const size_t length = sequence.kv->length();
-  request.Log(sequence.was_admitted ? LifecycleEvent::Kind::kResumed
-                                    : LifecycleEvent::Kind::kAdmitted,
-              now_us_, sequence.completion, length);
+  request.Log(
+      sequence.was_admitted ? LifecycleEvent::Kind::kResumed : LifecycleEvent::Kind::kAdmitted,
+      now_us_, sequence.completion, length);
   CountBlocks(sequence, length);
   if (!request.report.queue_us) request.report.queue_us = now_us_ - request.arrival_us;
   if (!sequence.was_admitted && sequence.completion == 0) {
@@ -524,8 +532,7 @@ bool Scheduler::YieldTo(const Sequence& sequence) {
   Sequence* const victim = Victim(sequence);
   if (victim == nullptr) return false;
   const int priority = sequence.request->request.priority;
-  const bool is_lower =
-      policy_.by_priority && victim->kv->effective_priority() < priority;
+  const bool is_lower = policy_.by_priority && victim->kv->effective_priority() < priority;
   if (!victim->is_paused && !is_lower) return false;
   Unplan(*victim);
   Preempt(*victim, now_us_);

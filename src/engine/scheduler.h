@@ -9,7 +9,8 @@
 //     its arrival. Ranks are a fixed order, so nobody takes turns at yielding, and the first is
 //     never asked to. Sequences whose reader is behind yield to anybody.
 //
-// It keeps lists, not sequences: whoever made a sequence removes it. Not thread-safe; deterministic.
+// It keeps lists, not sequences: whoever made a sequence removes it. Not thread-safe;
+// deterministic.
 #pragma once
 
 #include <cstddef>
@@ -69,6 +70,8 @@ class Scheduler {
 
   // Plans a step. Valid until the next Schedule().
   std::span<const ScheduledSlice> Schedule(int64_t now_us);
+  // Whether the next one may find work where this did not, though nothing comes in.
+  bool goes_on() const { return goes_on_; }
   // Who cannot go on. To be removed.
   std::span<const Failure> failures() const { return failures_; }
   // How it went. Failed: nothing of it was computed, and the next steps will be smaller, so that
@@ -90,8 +93,8 @@ class Scheduler {
   size_t BlocksOf(size_t num_tokens) const;
   size_t AvailableBytes() const;
 
-  void TakeEvents();
-  void PollLoads();
+  bool TakeEvents();  // whether any came
+  bool PollLoads();   // whether any ended
   void UpdatePauses();
   void SetOrder();
   void Draft();
@@ -143,6 +146,7 @@ class Scheduler {
   size_t tokens_left_ = 0;
   double work_ = 0;
   bool has_prefill_ = false, is_kv_bound_ = false, is_queue_bound_ = false;
+  bool goes_on_ = false;
   std::vector<Failure> failures_;
 
   StepCost cost_;

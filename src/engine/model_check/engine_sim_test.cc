@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Broken{"ABitOfARow", Mutation::kFlipsBit, "plain", "wrong answer"},
                     Broken{"AStoreThatCopiesTooLittle", Mutation::kCopiesTooLittle, "plain",
                            "never written"},
-                    Broken{"ALeaseThatIsKept", Mutation::kLeaks, "plain", "nobody lives"}),
+                    Broken{"ALeaseThatIsKept", Mutation::kLeaks, "plain", "nobody runs"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(EngineSim, AFindingIsShrunkToAFewOperationsAndFailsAlike) {

@@ -176,15 +176,23 @@ bool Simulation::Step() {
   return has_computed;
 }
 
+void Simulation::FailStalled() {
+  const EngineStats stats = core_->stats();
+  const bool goes_on = core_->Step();
+  Fail(
+      fmt::format("{}: {} requests live, nothing is computed, and nobody is waited for: {} "
+                  "sequences run, {} wait, {} wait for a prefix, {} load, {} are paused",
+                  goes_on ? "a step that could go on says that it cannot" : "deadlock", num_live(),
+                  stats.running, stats.waiting, stats.waiting_prefix, stats.loading, stats.paused));
+}
+
 // Nothing was computed: somebody must know why.
 void Simulation::CheckStalled() {
   if (core_->idle()) return;
   const bool is_reader_behind =
       std::ranges::any_of(live_, [](const auto& client) { return !client->HasRoom(); });
   const auto wake_us = core_->next_wake_us();
-  Require(wake_us.has_value() || is_reader_behind,
-          "deadlock: {} requests are live, nothing is computed, and nobody is waited for",
-          num_live());
+  if (!wake_us && !is_reader_behind) FailStalled();
   if (wake_us) return;
   Require(!core_->Step(), "a step computes something where the one before could not");
 }
@@ -374,8 +382,7 @@ void Simulation::Finish() {
     if (Step()) continue;
     if (core_->idle()) break;
     const auto wake_us = core_->next_wake_us();
-    Require(wake_us.has_value(), "deadlock: {} requests are live, and nobody is waited for",
-            num_live());
+    if (!wake_us) FailStalled();
     num_stalls = *wake_us > clock_.now_us() ? 0 : num_stalls + 1;
     Require(num_stalls < 1000, "the engine wants to be woken at once, and does nothing");
     clock_.Advance(std::max<int64_t>(*wake_us - clock_.now_us(), 0));

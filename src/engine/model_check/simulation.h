@@ -86,6 +86,7 @@ class Simulation {
   bool Step();  // whether it computed something
   void StepOften(const Operation& operation);
   void CheckStalled();
+  [[noreturn]] void FailStalled();
   void CheckAfterStep(int64_t begin_us);
   void CheckMemory() const;
   void CheckTotals() const;
