@@ -1,8 +1,7 @@
 // EngineAnswerer: a batch's requests to the engine.
 //
-// Engine::Submit() waits for the step that is under way, so that one caller gets one request into a
-// step: threads of its own submit. The functions are for one thread. What is not finished is
-// cancelled when it is destroyed; the engine must outlive it.
+// One thread; the engine's collects what requests are answered. What is not finished is cancelled
+// when it is destroyed; the engine must outlive it.
 #pragma once
 
 #include <condition_variable>
@@ -13,8 +12,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "cli/batch_run.h"
@@ -24,36 +21,35 @@ namespace kvern::cli {
 
 class EngineAnswerer final : public Answerer {
  public:
-  explicit EngineAnswerer(Engine& engine);
-  ~EngineAnswerer() override;
+  explicit EngineAnswerer(Engine& engine) : engine_(engine) {}
 
   void Submit(size_t key, Request request) override;
   std::optional<Finished> Await(int64_t timeout_us) override;
 
  private:
-  // What one request has been answered so far.
+  // What came of one request: the engine's thread, until it has finished.
+  struct Collected {
+    std::vector<Completion> completions;
+    size_t num_unfinished;
+  };
   struct Asked {
-    std::vector<Completion> completions;  // the engine's thread, until all have finished
-    size_t num_unfinished = 0;
-    std::optional<Reply> reply;  // once Submit() has returned
-    std::optional<Error> error;  // that it was refused with
+    Reply reply;
+    std::shared_ptr<Collected> collected;
   };
 
-  void SubmitThem();  // on a thread of its own
-  void Take(size_t key, const Chunk& chunk);
-  Finished Collect(size_t key, Asked& asked);
+  void Take(size_t key, Collected& collected, const Chunk& chunk);
+  Finished Finish(std::map<size_t, Asked>::node_type asked);
+  // One that ended without a last chunk, as those do that are refused late.
+  std::optional<size_t> FindFinished() const;
 
   Engine& engine_;
+  std::deque<Finished> refused_;
 
   std::mutex mutex_;
-  std::condition_variable has_waiting_;
   std::condition_variable has_ready_;
-  bool is_ending_ = false;
-  std::deque<std::pair<size_t, Request>> waiting_;  // to be submitted
-  std::map<size_t, std::unique_ptr<Asked>> asked_;
-  std::deque<size_t> ready_;  // finished, or refused
+  std::deque<size_t> ready_;  // keys of those whose last chunk has come
 
-  std::vector<std::thread> threads_;
+  std::map<size_t, Asked> asked_;  // destroyed first: its callbacks use the others
 };
 
 }  // namespace kvern::cli
