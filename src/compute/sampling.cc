@@ -194,6 +194,7 @@ Candidate LastOfNucleus(const std::vector<Candidate>& candidates, uint64_t neede
   size_t bucket = 0;
   while (weights[bucket] < needed) needed -= weights[bucket++];
   inside.clear();
+  inside.reserve(candidates.size());
   std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(inside),
                [&](const Candidate& candidate) { return bucket_of(candidate) == bucket; });
   return LastWithin(inside, needed);
