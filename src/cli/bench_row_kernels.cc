@@ -28,7 +28,7 @@ constexpr uint64_t kSeed = 1;
 // One thread's rows; kernels of any width use the front of each buffer.
 struct Rows {
   Rows(const compute::Isa& isa, uint64_t seed)
-      : tile(compute::QuantizedTileBytes(1, kFfnHidden)), sampler(isa.rows) {
+      : tile(compute::QuantizedTileBytes(1, kFfnHidden)), sampler(isa.rows, kVocabulary) {
     SplitMix64 random(seed);
     for (auto* values : {&x, &y, &out, &logits}) {
       values->resize(kRows * kFfnHidden);

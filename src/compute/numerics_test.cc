@@ -118,7 +118,7 @@ TEST(NumericsTest, SamplingKeepsItsTokens) {
   std::vector<float> logits(500);
   for (float& logit : logits) logit = static_cast<float>(random.Uniform() * 12);
   Digest digest;
-  Sampler sampler(&kScalarRows);
+  Sampler sampler(&kScalarRows, logits.size());
   SampledToken token;
   std::vector<TokenId> committed = {TokenId{3}, TokenId{5}};
   for (uint32_t position = 2; position < 300; ++position) {

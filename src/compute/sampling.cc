@@ -127,7 +127,7 @@ void FindFirst(std::span<const float> logits, size_t k, std::vector<Candidate>& 
     threshold = last->logit;
     best.resize(k);
   };
-  best.reserve(2 * k);
+  best.reserve(std::min(2 * k, logits.size()));
   for (uint32_t i = 0; i < logits.size(); ++i) {
     if (!(logits[i] > threshold)) continue;
     best.push_back({logits[i], i, 0});
@@ -194,7 +194,6 @@ Candidate LastOfNucleus(const std::vector<Candidate>& candidates, uint64_t neede
   size_t bucket = 0;
   while (weights[bucket] < needed) needed -= weights[bucket++];
   inside.clear();
-  inside.reserve(candidates.size());
   std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(inside),
                [&](const Candidate& candidate) { return bucket_of(candidate) == bucket; });
   return LastWithin(inside, needed);
@@ -311,10 +310,24 @@ void Sampler::Memory::FindTop(std::span<const float> logits, float log_sum, int3
   }
 }
 
-Sampler::Sampler(const RowKernels* rows) : rows_(rows), memory_(std::make_unique<Memory>()) {}
+Sampler::Sampler(const RowKernels* rows, size_t vocabulary_size)
+    : rows_(rows), memory_(std::make_unique<Memory>()) {
+  memory_->adjusted.reserve(vocabulary_size);
+  memory_->counts.reserve(vocabulary_size);
+  memory_->candidates.reserve(vocabulary_size);
+  memory_->inside.reserve(vocabulary_size);
+  memory_->scaled.reserve(vocabulary_size);
+}
+
 Sampler::~Sampler() = default;
 Sampler::Sampler(Sampler&&) noexcept = default;
 Sampler& Sampler::operator=(Sampler&&) noexcept = default;
+
+size_t Sampler::bytes() const {
+  return (memory_->adjusted.capacity() + memory_->scaled.capacity()) * sizeof(float) +
+         memory_->counts.capacity() * sizeof(uint32_t) +
+         (memory_->candidates.capacity() + memory_->inside.capacity()) * sizeof(Candidate);
+}
 
 Status Sampler::Sample(std::span<const float> logits, const SamplingParams& params,
                        const SamplingHistory& history, SampleKey key, SampledToken& token) {

@@ -13,9 +13,8 @@
 //   5. one draw from what is left.
 // Logprobs are those of the model: log-softmax of the logits as given, before step 1.
 //
-// A sampler owns the memory that sampling needs and uses it again, so that calls on vocabularies
-// and histories no larger than before allocate nothing. Not thread-safe: one a thread. Runs in the
-// defined floating-point environment whatever the caller's is.
+// A sampler owns the memory that sampling needs, and allocates no more. Not thread-safe: one a
+// thread. Runs in the defined floating-point environment whatever the caller's is.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +46,8 @@ Status ValidateSamplingParams(const SamplingParams& params, size_t vocabulary_si
 
 class Sampler {
  public:
-  explicit Sampler(const RowKernels* rows);
+  // Has memory for rows of up to `vocabulary_size` logits, and gets more for longer ones.
+  Sampler(const RowKernels* rows, size_t vocabulary_size);
   ~Sampler();
   Sampler(Sampler&&) noexcept;
   Sampler& operator=(Sampler&&) noexcept;
@@ -57,6 +57,8 @@ class Sampler {
   // or infinite; the token then means nothing.
   Status Sample(std::span<const float> logits, const SamplingParams& params,
                 const SamplingHistory& history, SampleKey key, SampledToken& token);
+
+  size_t bytes() const;
 
  private:
   struct Memory;

@@ -46,8 +46,8 @@ Result<SampledToken> Sample(const RowKernels& rows, std::span<const float> logit
                             SampleKey key) {
   static std::map<const RowKernels*, Sampler> samplers;
   SampledToken token;
-  const Status status =
-      samplers.try_emplace(&rows, &rows).first->second.Sample(logits, params, history, key, token);
+  const Status status = samplers.try_emplace(&rows, &rows, 100)
+                            .first->second.Sample(logits, params, history, key, token);
   if (!status.ok()) return status.error();
   return token;
 }

@@ -18,7 +18,9 @@ class CpuExecutor final : public Executor {
   CpuExecutor(const compute::Isa* isa, ThreadTeam* team, std::unique_ptr<model::Forward> forward,
               ExecutorInfo info)
       : team_(*team), forward_(std::move(forward)), info_(std::move(info)) {
-    for (size_t i = 0; i < team_.size(); ++i) samplers_.emplace_back(isa->rows);
+    for (size_t i = 0; i < team_.size(); ++i) {
+      info_.scratch_bytes += samplers_.emplace_back(isa->rows, info_.vocab_size).bytes();
+    }
   }
 
   const ExecutorInfo& info() const override { return info_; }
@@ -210,7 +212,7 @@ class CpuExecutor final : public Executor {
 
   ThreadTeam& team_;
   const std::unique_ptr<model::Forward> forward_;
-  const ExecutorInfo info_;
+  ExecutorInfo info_;
   std::vector<compute::Sampler> samplers_;  // by thread
   AlignedBuffer logits_;
   std::vector<model::ForwardSlice> slices_;
