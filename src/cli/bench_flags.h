@@ -47,5 +47,6 @@ uint32_t DefaultThreads();
 // The subcommands of bench, one cmd_bench_<name>.cc each.
 Action DeclareBenchBatched(CLI::App& app);
 Action DeclareBenchKernels(CLI::App& app);
+Action DeclareBenchServe(CLI::App& app);
 
 }  // namespace kvern::cli

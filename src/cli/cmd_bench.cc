@@ -200,6 +200,9 @@ constexpr SubcommandRow kSubcommands[] = {
      DeclareBenchBatched},
     {"kernels", "Measure single kernels, and how much of this machine's limits that is",
      DeclareBenchKernels},
+    {"serve",
+     "Measure an engine under a workload: latencies, speed, the KV cache and what limits it",
+     DeclareBenchServe},
 };
 
 }  // namespace

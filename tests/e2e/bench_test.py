@@ -162,5 +162,53 @@ class Kernels(harness.CommandTest):
                 self.assert_fails(USAGE, message, "bench", "kernels", *flags)
 
 
+class Serve(harness.CommandTest):
+    SMALL = ("--prefix", "40", "--tail", "9", "--new", "4", "--check", "--json")
+
+    def serve(self, *flags):
+        return json.loads(self.output_of("bench", "serve", *flags, "-m", model()))
+
+    def test_a_shared_prefix_is_computed_once(self):
+        report = self.serve("shared-prefix", "--requests", "3", *self.SMALL)
+        self.assertEqual(report["requests"]["done"], 3)
+        self.assertEqual(report["prompt_tokens"], 3 * 49)
+        self.assertEqual(report["output_tokens"], 3 * 4)
+        self.assertEqual(report["answers_checked"], 3)
+        prompts = report["prompts"]
+        found = sum(prompts[place] for place in ("ram", "tier", "in_flight", "partial"))
+        self.assertEqual(found + sum(prompts["miss"].values()), 3 * 49)
+        self.assertGreaterEqual(found, 2 * 32)  # whole blocks
+        self.assertEqual(report["kv"]["one_answer_violations"], 0)
+
+    def test_conversations_and_agents_find_their_history(self):
+        for workload in (("chat", "--requests", "2", "--turns", "2", "--think-ms", "0"),
+                         ("agents", "--requests", "1", "--turns", "2", "--branches", "2")):
+            with self.subTest(workload[0]):
+                report = self.serve(*workload, *self.SMALL)
+                self.assertEqual(report["requests"]["failed"], 0)
+                self.assertGreater(report["prompts"]["ram"], 0)
+
+    def test_without_the_cache_everything_is_computed(self):
+        report = self.serve("documents", "--requests", "2", "--turns", "2", "--compare", "off",
+                            *self.SMALL)
+        without = report["without_cache"]
+        self.assertEqual(without["engine"]["prefilled_tokens"], 4 * 49)
+        self.assertEqual(without["prompts"]["miss"]["policy_off"], 4 * 49)
+        self.assertGreater(report["speedup"], 0)
+
+    def test_bad_flags(self):
+        for flags, message in (
+            (("frob",), "unknown workload 'frob': use one of shared-prefix"),
+            (("chat", "--branches", "2"), "--branches: the workload chat has no such thing"),
+            (("chat", "--turns", "0"), "--turns: 0 is not from 1"),
+            (("trace",), "--trace: the workload trace needs a file"),
+            (("chat", "--rate", "0"), "--rate: give more than 0"),
+            (("chat", "--rate", "1", "--concurrency", "1"), "--concurrency and --rate"),
+            (("chat", "--compare", "on"), "--compare: 'on' is not off"),
+        ):
+            with self.subTest(flags):
+                self.assert_fails(USAGE, message, "bench", "serve", *flags, "-m", model())
+
+
 if __name__ == "__main__":
     harness.main()

@@ -1,0 +1,125 @@
+"""llama.cpp's server, given prompts as tokens: starts one, and times what it streams."""
+
+import http.client
+import json
+import socket
+import subprocess
+import threading
+import time
+
+from bench.process import BenchError, last_line
+
+START_TIMEOUT_S = 60
+REPLY_TIMEOUT_S = 1800
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Reply:
+    """Times of one streamed reply, in seconds of the monotonic clock."""
+
+    def __init__(self):
+        self.sent = time.monotonic()
+        self.chunks = []  # when each new token came
+        self.error = None
+        self.cached_tokens = 0
+
+    @property
+    def ttft(self):
+        return self.chunks[0] - self.sent
+
+
+class LlamaServer:
+    """A running server. Used in a `with` statement, which ends it."""
+
+    def __init__(self, folder, model, slots, context, threads, log):
+        self.port = free_port()
+        self.log = log
+        self.command = [
+            folder / "llama-server", "-m", model, "-np", slots, "-kvu", "-c", context,
+            "-t", threads, "--host", "127.0.0.1", "--port", self.port, "--no-webui",
+        ]
+
+    def __enter__(self):
+        with self.log.open("w") as output:
+            self.process = subprocess.Popen(
+                [str(part) for part in self.command],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            )
+        try:
+            self._wait_until_ready()
+        except BenchError:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+    def stream(self, prompt, new_tokens, reply, on_chunk=None, until=None):
+        """One completion of exactly new_tokens, greedy; ends early once `until` is set."""
+        body = {"prompt": prompt, "n_predict": new_tokens, "temperature": 0, "stream": True,
+                "ignore_eos": True, "cache_prompt": True}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REPLY_TIMEOUT_S)
+        try:
+            connection.request("POST", "/completion", json.dumps(body),
+                               {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            if response.status != 200:
+                raise BenchError(f"llama-server: {response.status} {response.read(200)!r}")
+            for line in response:
+                if not line.startswith(b"data: "):
+                    continue
+                event = json.loads(line[len(b"data: "):])
+                if event.get("stop"):
+                    reply.cached_tokens = event.get("timings", {}).get("cache_n", 0)
+                    break
+                reply.chunks.append(time.monotonic())
+                if on_chunk:
+                    on_chunk(reply)
+                if until and until.is_set():
+                    break
+        except (OSError, ValueError, BenchError) as error:
+            reply.error = str(error)
+        finally:
+            connection.close()
+
+    def start(self, prompt, new_tokens, on_chunk=None, until=None):
+        """The same on a thread of its own: (thread, reply)."""
+        reply = Reply()
+        thread = threading.Thread(target=self.stream,
+                                  args=(prompt, new_tokens, reply, on_chunk, until))
+        thread.start()
+        return thread, reply
+
+    def ask_together(self, prompts, new_tokens):
+        """Sends all at once: (seconds, replies)."""
+        begin = time.monotonic()
+        started = [self.start(prompt, new_tokens) for prompt in prompts]
+        for thread, _ in started:
+            thread.join()
+        replies = [reply for _, reply in started]
+        for reply in replies:
+            if reply.error or not reply.chunks:
+                raise BenchError(f"llama-server: {reply.error or 'no token came'}")
+        return time.monotonic() - begin, replies
+
+    def _wait_until_ready(self):
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise BenchError(f"llama-server: {last_line(self.log.read_text())}")
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+                connection.request("GET", "/health")
+                if connection.getresponse().status == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.2)
+        raise BenchError(f"llama-server: not ready after {START_TIMEOUT_S} s")

@@ -1,0 +1,201 @@
+"""Kvern beside llama.cpp's server and OpenVINO GenAI under load: the same tokens, in turn.
+
+scripts/bench-serve runs it; docs/bench-serve.md says what is measured.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.llama_server import LlamaServer
+from bench.peers import MODEL
+from bench.process import BenchError, output_of
+
+TIMEOUT_S = 1800
+MIXED_SLOTS, MIXED_CONTEXT = 5, 20480
+SETTLING, UNDISTURBED, STREAM_TOKENS = 8, 128, 2048
+
+
+@dataclass(frozen=True)
+class Setup:
+    kvern: Path
+    llama: Path  # folder of its programs
+    openvino: Path | None  # a Python that has openvino-genai
+    model: Path
+    threads: int
+    folder: Path  # for logs and prompts
+
+
+def read_prompts(path):
+    requests = [json.loads(line) for line in path.read_text().splitlines()]
+    return [request["tokens"] for request in requests if not request["warm_up"]]
+
+
+def nearest_rank(values, share):
+    ordered = sorted(values)
+    return ordered[max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1)]
+
+
+def run_kvern(setup, workload, *flags):
+    """What `kvern bench serve --json` says, and the prompts that it served."""
+    path = setup.folder / "prompts.jsonl"
+    command = [setup.kvern, "bench", "serve", workload, "-m", setup.model, "-t", setup.threads,
+               "--json", "--prompts", path, *flags]
+    return json.loads(output_of(command, TIMEOUT_S)), read_prompts(path)
+
+
+def shared_flags(users, new_tokens):
+    return ["--requests", users, "--new", new_tokens]
+
+
+def compare_llama_shared(setup, users, new_tokens, say):
+    """Users that arrive together: cold, then with the prefix cached."""
+    flags = shared_flags(users, new_tokens)
+    cold, _ = run_kvern(setup, "shared-prefix", *flags)
+    warm, _ = run_kvern(setup, "shared-prefix", *flags, "--warm")
+    # Twice as many tails of the same prefix: each round has its own.
+    _, prompts = run_kvern(setup, "shared-prefix", *shared_flags(2 * users, 1))
+    context = 20480 if users <= 8 else users * 2560
+    server = LlamaServer(setup.llama, setup.model, users, context, setup.threads,
+                         setup.folder / "llama-server.log")
+    with server:
+        server.ask_together([prompts[0][-32:]], 4)
+        for name, ours, tails in (("cold", cold, prompts[:users]), ("warm", warm, prompts[users:])):
+            seconds, replies = server.ask_together(tails, new_tokens)
+            ttft = nearest_rank([reply.ttft for reply in replies], 0.99)
+            tokens = sum(len(reply.chunks) for reply in replies)
+            cached = statistics.mean(reply.cached_tokens for reply in replies)
+            ours_ttft = ours["ttft_us"]["p99"] / 1e6
+            say(f"{users} users, {new_tokens} new, {name}: Kvern {ours['seconds']:.2f} s, TTFT p99 "
+                f"{ours_ttft:.2f} s; llama-server {seconds:.2f} s, TTFT p99 {ttft:.2f} s "
+                f"({tokens} tokens, {cached:.0f} cached a prompt): "
+                f"{seconds / ours['seconds']:.1f}x in time, {ttft / ours_ttft:.1f}x in TTFT")
+
+
+def compare_openvino_shared(setup, users, new_tokens, say):
+    for mode in ("cold", "warm"):
+        flags = [*shared_flags(users, new_tokens), *(["--warm"] if mode == "warm" else [])]
+        ours, _ = run_kvern(setup, "shared-prefix", *flags)
+        command = [setup.openvino, "-P", "bench/openvino_serve.py", setup.model,
+                   setup.folder / "prompts.jsonl", setup.threads, mode]
+        theirs = json.loads(output_of(command, TIMEOUT_S).strip().splitlines()[-1])
+        say(f"{users} requests, {new_tokens} new, {mode}: Kvern {ours['seconds']:.2f} s; OpenVINO GenAI "
+            f"{theirs['seconds']:.2f} s ({theirs['output_tokens']} tokens): "
+            f"{theirs['seconds'] / ours['seconds']:.1f}x in time")
+
+
+class Streams:
+    """Decoding streams on llama-server, and when all of them have so many tokens."""
+
+    def __init__(self, server, prompts):
+        self.over, self.all_ready = threading.Event(), threading.Event()
+        self.prompts, self.num_ready, self.lock = prompts, 0, threading.Lock()
+        self.started = [server.start(prompt, STREAM_TOKENS, self.count, self.over)
+                        for prompt in prompts]
+
+    def count(self, reply):
+        if len(reply.chunks) == SETTLING + UNDISTURBED:
+            with self.lock:
+                self.num_ready += 1
+                if self.num_ready == len(self.prompts):
+                    self.all_ready.set()
+
+    def wait_until_undisturbed(self):
+        if not self.all_ready.wait(TIMEOUT_S):
+            raise BenchError("llama-server: its streams did not get on")
+
+    def end(self):
+        self.over.set()
+        for thread, _ in self.started:
+            thread.join()
+
+    def gaps(self, begin, end):
+        """Times between tokens that ended in (begin, end]."""
+        found = []
+        for _, reply in self.started:
+            pairs = zip(reply.chunks, reply.chunks[1:])
+            found += [b - a for a, b in pairs if a >= self.settled and begin < b <= end]
+        return found
+
+    @property
+    def settled(self):
+        return max(reply.chunks[SETTLING] for _, reply in self.started)
+
+
+def compare_mixed_prefill(setup, say):
+    ours, prompts = run_kvern(setup, "mixed-prefill")
+    for row in ours["settings"]:
+        say(f"Kvern, {row['setting']}: undisturbed p99 {row['undisturbed_itl_us']['p99'] / 1e3:.1f} ms, "
+            f"disturbed p99 {row['disturbed_itl_us']['p99'] / 1e3:.1f} ms, prefill "
+            f"{row['prefill_mixed_tokens_per_second']:.0f} of "
+            f"{row['prefill_alone_tokens_per_second']:.0f} t/s")
+    alone, *stream_prompts, late = prompts
+    server = LlamaServer(setup.llama, setup.model, MIXED_SLOTS, MIXED_CONTEXT, setup.threads,
+                         setup.folder / "llama-server.log")
+    with server:
+        server.ask_together([alone[-32:]], 4)
+        _, (reply,) = server.ask_together([alone], 1)
+        alone_rate = len(alone) / reply.ttft
+        streams = Streams(server, stream_prompts)
+        streams.wait_until_undisturbed()
+        arrival = time.monotonic()
+        _, (reply,) = server.ask_together([late], 1)
+        first = reply.chunks[0]
+        streams.end()
+    before = streams.gaps(streams.settled, arrival)
+    during = streams.gaps(arrival, first)
+    if not during:
+        during = [first - arrival]  # no stream had a token meanwhile
+    say(f"llama-server: undisturbed p99 {nearest_rank(before, 0.99) * 1e3:.1f} ms, disturbed p99 "
+        f"{nearest_rank(during, 0.99) * 1e3:.1f} ms, max {max(during) * 1e3:.0f} ms, prefill "
+        f"{len(late) / reply.ttft:.0f} of {alone_rate:.0f} t/s")
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(prog="scripts/bench-serve", description=__doc__)
+    parser.add_argument("comparisons", nargs="*", metavar="COMPARISON",
+                        help="llama, openvino, mixed (default: all)")
+    parser.add_argument("--kvern", type=Path, default=Path("build/release/kvern"))
+    parser.add_argument("--llama", type=Path, required=True, help="folder of llama.cpp's programs")
+    parser.add_argument("--openvino", type=Path, help="a Python that has openvino-genai")
+    parser.add_argument("--model", type=Path, default=MODEL)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--users", type=int, default=8, help="beside llama-server")
+    args = parser.parse_args(argv)
+    for name in args.comparisons:
+        if name not in ("llama", "openvino", "mixed"):
+            parser.error(f"{name}: use llama, openvino or mixed")
+    return args
+
+
+def main(argv=None):
+    args = parse(argv)
+    wanted = args.comparisons or ["llama", "openvino", "mixed"]
+
+    def say(line):
+        print(line, flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        setup = Setup(args.kvern, args.llama, args.openvino, args.model, args.threads, Path(folder))
+        try:
+            if "llama" in wanted:
+                compare_llama_shared(setup, args.users, 64, say)
+            if "openvino" in wanted and setup.openvino:
+                compare_openvino_shared(setup, 32, 32, say)
+            if "mixed" in wanted:
+                compare_mixed_prefill(setup, say)
+        except BenchError as error:
+            print(f"scripts/bench-serve: {error}", file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,251 @@
+#include "cli/serve_measure.h"
+
+#include <fmt/core.h>
+
+#include <bit>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/mapped_file.h"
+#include "cli/bench_table.h"
+#include "cli/json_output.h"
+#include "cli/progress.h"
+#include "cli/serve_mixed_prefill.h"
+#include "cli/serve_output.h"
+#include "cli/serve_verdict.h"
+
+namespace kvern::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kCheckedRequests = 8;
+constexpr uint32_t kFirstStepsTokens = 32;
+constexpr uint64_t kFirstStepsText = ~uint64_t{0};
+
+struct Opened {
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<TextMaker> texts;
+};
+
+// An engine that has computed something, so that no request pays for its first steps.
+Result<Opened> Open(const ServeSettings& settings, const EngineOptions& options) {
+  Opened opened;
+  {
+    Progress progress("Loading model");
+    progress.Update(0);
+    KVERN_ASSIGN_OR_RETURN(opened.engine, Engine::Open(options));
+  }
+  const Engine* const engine = opened.engine.get();
+  opened.texts = std::make_unique<TextMaker>(
+      [engine](std::string_view text, bool add_special) {
+        return engine->Encode(text, add_special);
+      },
+      settings.seed);
+  KVERN_ASSIGN_OR_RETURN(
+      Reply reply, opened.engine->Submit(RequestOf(
+                       opened.texts->Make(kFirstStepsText, kFirstStepsTokens, true), 4, false)));
+  KVERN_RETURN_IF_ERROR(reply.Wait());
+  return opened;
+}
+
+ServeRun DriveWithProgress(const Workload& workload, Opened& opened, DriveOptions options) {
+  Progress progress("Serving");
+  options.progress = [&progress](double share) { progress.Update(share); };
+  return Drive(*opened.engine, workload, *opened.texts, options);
+}
+
+ServeReport ReportOf(const ServeSettings& settings, const Workload& workload,
+                     const EngineOptions& options, const ServeRun& run) {
+  ServeReport report{.workload = settings.workload,
+                     .description = workload.description,
+                     .level = settings.level,
+                     .summary = Summarize(run, settings.level),
+                     .verdict = {}};
+  report.verdict = Judge(report.summary, options);
+  return report;
+}
+
+bool AreEqual(const std::vector<SampledToken>& a, const std::vector<SampledToken>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].id != b[i].id) return false;
+    if (std::bit_cast<uint32_t>(a[i].logprob) != std::bit_cast<uint32_t>(b[i].logprob))
+      return false;
+  }
+  return true;
+}
+
+// Asks for a sample of the answers again, one by one and without the cache. Returns how many it
+// compared.
+Result<size_t> CheckAnswers(const Workload& workload, const ServeRun& run, Opened& opened) {
+  std::vector<size_t> done;
+  for (size_t i = 0; i < run.records.size(); ++i) {
+    if (run.records[i].outcome == Outcome::kDone) done.push_back(i);
+  }
+  const size_t stride = std::max<size_t>(1, done.size() / kCheckedRequests);
+  size_t num_checked = 0;
+  for (size_t i = 0; i < done.size() && num_checked < kCheckedRequests; i += stride) {
+    const size_t index = done[i];
+    KVERN_ASSIGN_OR_RETURN(
+        Reply reply,
+        opened.engine->Submit(RequestOf(PromptTokens(workload, index, *opened.texts, run.records),
+                                        workload.requests[index].new_tokens, false)));
+    KVERN_ASSIGN_OR_RETURN(const Answer answer, reply.Wait());
+    if (!AreEqual(answer.completions.front().tokens, run.records[index].tokens)) {
+      return Errorf(ErrorCode::kCorrupt,
+                    "request {} was answered otherwise than alone and without the cache: report "
+                    "this with the command that shows it",
+                    index);
+    }
+    ++num_checked;
+  }
+  return num_checked;
+}
+
+// One JSON object a line, for programs that do the same work on another server.
+Status WritePrompts(const ServeSettings& settings, const Workload& workload, TextMaker& texts) {
+  std::string lines;
+  const auto add = [&](const Workload& source, size_t index, bool is_warm_up) {
+    ordered_json tokens = ordered_json::array();
+    for (const TokenId token : PromptTokens(source, index, texts, {})) {
+      tokens.push_back(static_cast<uint32_t>(token));
+    }
+    const PlannedRequest& request = source.requests[index];
+    lines += ordered_json{{"warm_up", is_warm_up},
+                          {"at_us", request.delay_us},
+                          {"new_tokens", request.new_tokens},
+                          {"tokens", std::move(tokens)}}
+                 .dump() +
+             "\n";
+  };
+  for (const PromptParts& shared : workload.shared) {
+    add({.requests = {{.prompt = shared, .new_tokens = 1}}}, 0, true);
+  }
+  for (size_t i = 0; i < workload.requests.size(); ++i) {
+    for (const PromptPart& part : workload.requests[i].prompt) {
+      if (part.kind == PromptPart::Kind::kText) continue;
+      return Errorf(ErrorCode::kInvalidArgument,
+                    "--prompts: the prompts of {} have replies in them, and are known only when "
+                    "it has run",
+                    settings.workload);
+    }
+    add(workload, i, false);
+  }
+  return WriteTextFile(settings.prompts_file, lines);
+}
+
+Status WriteChart(const ServeSettings& settings, const Workload& workload, const ServeRun& run) {
+  if (settings.svg_file.empty()) return {};
+  const std::string title = settings.workload + ": " + workload.description;
+  return WriteTextFile(settings.svg_file,
+                       settings.draws_kv ? DrawKvStates(run, title) : DrawLatencies(run, title));
+}
+
+std::string CompareText(const ServeSummary& on, const ServeSummary& off) {
+  return fmt::format(
+      "\nwithout the prefix cache: {:.2f} s, {:.1f} t/s generated, TTFT p50 {:.0f} ms, p99 {:.0f} "
+      "ms, {} tokens of prompts computed\nwith it {:.2f} times the speed\n",
+      off.seconds, off.output_rate(), off.ttft_us.p50 / 1000, off.ttft_us.p99 / 1000,
+      off.engine.prefilled_tokens, on.output_rate() / off.output_rate());
+}
+
+void Print(const std::string& text, const ordered_json& json, bool as_json) {
+  if (as_json) {
+    PrintJson(json);
+  } else {
+    PrintNow(text);
+  }
+}
+
+// A run that lost requests or an answer is no measurement.
+Status CheckRun(const ServeSummary& summary, const ServeRun& run) {
+  const EngineStats& stats = summary.engine;
+  if (stats.self_check_failures + stats.kv.one_answer_violations > 0) {
+    return Errorf(ErrorCode::kCorrupt,
+                  "{} self checks and {} merged blocks differed: check the memory",
+                  stats.self_check_failures, stats.kv.one_answer_violations);
+  }
+  if (summary.num_failed == 0) return {};
+  for (const RequestRecord& record : run.records) {
+    if (record.outcome != Outcome::kFailed) continue;
+    return Errorf(ErrorCode::kIo, "{} requests failed, the first with: {}", summary.num_failed,
+                  record.error);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status MeasureWorkload(const ServeSettings& settings, const Workload& workload) {
+  KVERN_ASSIGN_OR_RETURN(Opened opened, Open(settings, settings.engine));
+  if (!settings.prompts_file.empty()) {
+    KVERN_RETURN_IF_ERROR(WritePrompts(settings, workload, *opened.texts));
+  }
+  if (settings.warm) KVERN_RETURN_IF_ERROR(WarmUp(*opened.engine, workload, *opened.texts));
+  const ServeRun run = DriveWithProgress(workload, opened, settings.drive);
+  const ServeReport report = ReportOf(settings, workload, settings.engine, run);
+  std::string text = ToText(report);
+  ordered_json json = ToJson(report);
+  if (settings.check) {
+    KVERN_ASSIGN_OR_RETURN(const size_t num_checked, CheckAnswers(workload, run, opened));
+    text += fmt::format(
+        "\nanswers       {} asked again alone, without the cache: the same tokens "
+        "and logprobs\n",
+        num_checked);
+    json["answers_checked"] = num_checked;
+  }
+  if (settings.compare_off) {
+    opened = {};
+    KVERN_ASSIGN_OR_RETURN(opened, Open(settings, settings.engine));
+    DriveOptions off = settings.drive;
+    off.use_cache = false;
+    const ServeRun second = DriveWithProgress(workload, opened, off);
+    const ServeReport without = ReportOf(settings, workload, settings.engine, second);
+    text += CompareText(report.summary, without.summary);
+    json["without_cache"] = ToJson(without);
+    json["speedup"] = report.summary.output_rate() / without.summary.output_rate();
+  }
+  Print(text, json, settings.json);
+  KVERN_RETURN_IF_ERROR(WriteChart(settings, workload, run));
+  return CheckRun(report.summary, run);
+}
+
+Status MeasureMixedPrefill(const ServeSettings& settings, const Workload& workload) {
+  if (!settings.svg_file.empty() || settings.compare_off || settings.warm || settings.check) {
+    return Errorf(ErrorCode::kInvalidArgument,
+                  "--svg, --compare, --warm and --check: not for mixed-prefill, which runs three "
+                  "times without the cache");
+  }
+  const double factors[] = {0, 2.5, 4};
+  std::string text = fmt::format("{}: {}\n\nms between tokens\n{}", settings.workload,
+                                 workload.description, MixedPrefillHeader());
+  ordered_json rows = ordered_json::array();
+  double undisturbed_us = 0;
+  for (const double factor : factors) {
+    EngineOptions options = settings.engine;
+    options.scheduler.target_token_us = static_cast<int64_t>(factor * undisturbed_us);
+    KVERN_ASSIGN_OR_RETURN(Opened opened, Open(settings, options));
+    if (factor == 0 && !settings.prompts_file.empty()) {
+      KVERN_RETURN_IF_ERROR(WritePrompts(settings, workload, *opened.texts));
+    }
+    const ServeRun run = DriveWithProgress(workload, opened, settings.drive);
+    KVERN_RETURN_IF_ERROR(CheckRun(Summarize(run, settings.level), run));
+    const MixedPrefillRow row{
+        .setting = factor == 0 ? fmt::format("{} tokens a step", options.scheduler.step_tokens)
+                               : fmt::format("{:g} × undisturbed p99", factor),
+        .target_us = options.scheduler.target_token_us,
+        .result = JudgeMixedPrefill(workload, run)};
+    if (factor == 0) undisturbed_us = row.result.undisturbed_us.p99;
+    text += ToText(row);
+    rows.push_back(ToJson(row));
+  }
+  Print(
+      text,
+      {{"workload", settings.workload}, {"description", workload.description}, {"settings", rows}},
+      settings.json);
+  return {};
+}
+
+}  // namespace kvern::cli

@@ -1,0 +1,74 @@
+// What a run's records add up to. Pure functions; times are in microseconds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cli/serve_driver.h"
+
+namespace kvern::cli {
+
+// By nearest rank: each is a value that was measured. All are 0 where there is none.
+struct Percentiles {
+  size_t count = 0;
+  double mean = 0;
+  double p50 = 0;
+  double p90 = 0;
+  double p95 = 0;
+  double p99 = 0;
+  double max = 0;
+};
+
+Percentiles PercentilesOf(std::vector<double> values);
+
+// The value that a share `p` of the values does not exceed. REQUIRES: sorted, not empty.
+double NearestRank(const std::vector<double>& sorted, double p);
+
+// What a request must keep to count as good.
+struct ServiceLevel {
+  std::optional<double> ttft_us = {};
+  std::optional<double> tpot_us = {};
+
+  bool is_given() const { return ttft_us || tpot_us; }
+};
+
+struct ServeSummary {
+  size_t num_done = 0;
+  size_t num_ended = 0;  // as planned
+  size_t num_refused = 0;
+  size_t num_failed = 0;
+  size_t num_not_sent = 0;
+  size_t num_good = 0;  // of those done, within the service level
+  double seconds = 0;
+
+  Percentiles ttft_us;   // from when it was due until its first token
+  Percentiles tpot_us;   // of a request: between tokens after the first, on average
+  Percentiles itl_us;    // each time between two chunks of tokens
+  Percentiles e2e_us;    // until its end
+  Percentiles queue_us;  // until its first step
+
+  size_t prompt_tokens = 0;
+  size_t output_tokens = 0;
+  double output_rate() const { return static_cast<double>(output_tokens) / seconds; }
+  double total_rate() const { return static_cast<double>(prompt_tokens + output_tokens) / seconds; }
+  double good_rate() const { return static_cast<double>(num_good) / seconds; }
+
+  EngineStats engine;  // counters of this run alone; peaks and what is now as the engine says
+  kv::StateCounts mean_bytes;
+  size_t peak_active_bytes = 0;
+  size_t peak_blocks = 0;  // held by one request, shared ones included
+  double mean_running = 0;
+  size_t peak_running = 0;
+  size_t peak_wanted_bytes = 0;  // if those that waited had had what those that ran had
+};
+
+ServeSummary Summarize(const ServeRun& run, const ServiceLevel& level);
+
+// Share of a step's time that is not the executor's.
+double OverheadShare(const EngineStats& stats);
+
+// Counters of `after` less those of `before`; gauges and peaks are those of `after`.
+EngineStats Since(const EngineStats& before, const EngineStats& after);
+
+}  // namespace kvern::cli
