@@ -18,6 +18,8 @@ MODULES = {
     'model': ['base', 'compute', 'text'],
     'engine': ['base', 'kv', 'text'],
     'engine/exec': ['base', 'engine', 'engine/spec', 'kv', 'model', 'compute'],
+    'engine/exec/one_answer': ['base', 'engine', 'engine/exec', 'engine/spec', 'kv', 'model',
+                               'compute', 'text'],
     'engine/spec': ['base', 'engine', 'kv', 'model', 'compute'],
     'plan': ['base', 'kv', 'model/config.h', 'compute/kv_layout.h'],
     'sim': ['base', 'kv', 'engine', 'plan'],
