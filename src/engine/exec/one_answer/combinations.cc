@@ -63,10 +63,12 @@ std::vector<Combination> CiCombinations() {
   rows[4] = {.name = "its own draft, adaptive target", .setup = Steps(512)};
   rows[4].setup.draft = Draft::kSelf;
   rows[4].setup.adaptive = false;
+  rows[4].setup.max_draft = 4;
   rows[4].setup.scheduler.target_token_us = kTargetUs;
   rows[5] = {.name = "a random draft", .setup = Steps(512)};
   rows[5].setup.draft = Draft::kRandom;
   rows[5].setup.adaptive = false;
+  rows[5].setup.max_draft = 1;
   rows[5].setup.eviction = "cost";
   rows[6] = {.name = "the public engine, ngram, warm, steps of 64",
              .setup = Steps(64),

@@ -34,6 +34,7 @@ Result<std::unique_ptr<CoreRun>> CoreRun::Make(Lab* lab, const CoreSetup& setup)
 
 Status CoreRun::MakeProposer(Lab* lab, const CoreSetup& setup, SpeculationOptions& options) {
   options.adaptive = setup.adaptive;
+  options.max_draft = setup.max_draft;
   if (setup.draft == Draft::kNone) return {};
   options.proposer = setup.draft == Draft::kNgram ? "ngram" : "draft";
   options.draft_model = lab->model_path();

@@ -27,6 +27,7 @@ struct CoreSetup {
   SchedulerOptions scheduler = {};
   Draft draft = Draft::kNone;
   bool adaptive = true;
+  size_t max_draft = 8;
   std::string eviction = "lru";
   size_t num_blocks = 4096;
 };

@@ -46,6 +46,7 @@ Result<std::unique_ptr<Engine>> OpenEngine(Lab* lab, const CoreSetup& setup) {
   options.model.eviction = setup.eviction;
   options.scheduler = setup.scheduler;
   options.speculation.adaptive = setup.adaptive;
+  options.speculation.max_draft = setup.max_draft;
   if (setup.draft == Draft::kNgram) options.speculation.proposer = "ngram";
   if (setup.draft == Draft::kSelf || setup.draft == Draft::kRandom) {
     options.speculation.proposer = "draft";

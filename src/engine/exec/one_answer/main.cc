@@ -87,7 +87,7 @@ std::vector<Check> ChecksOf(const Flags& flags, Lab& lab, Grid& grid) {
   const bool is_full = suite == Suite::kFull;
   std::vector<Check> checks;
   checks.push_back({"alone, and alone without any cache",
-                    [&grid, is_full] { return grid.CheckReference(is_full ? 512 : 50); }});
+                    [&grid, is_full] { return grid.CheckReference(is_full ? 512 : 33); }});
   for (const Combination& combination : Combinations(suite)) {
     checks.push_back({combination.name, [&grid, combination, seed = flags.seed] {
                         return grid.Run(combination, seed);
