@@ -29,7 +29,7 @@ struct Combination {
   CacheMode cache = CacheMode::kCold;
   Arrival arrival = Arrival::kRandom;
   size_t min_new_tokens = 0;          // requests of fewer are left out
-  size_t max_case_tokens = SIZE_MAX;  // requests of more, prompt and answer, are left out
+  size_t max_case_tokens = kContext;  // requests of more, prompt and answer, are left out
   size_t num_copies = 1;              // of each request; every second one is private
   size_t min_preemptions = 0;         // fewer: the run has not shown what it is for
 };

@@ -68,7 +68,7 @@ Round DrawRound(SplitMix64& random) {
   setup.num_blocks = Draw<size_t>(random, {kPlentyBlocks, kPlentyBlocks, 32, 48, 80, 160});
   round.num_requests = 4 + random.Below(40);
   if (setup.num_blocks == kPlentyBlocks && random.Below(4) == 0) {
-    round.max_case_tokens = SIZE_MAX;
+    round.max_case_tokens = kContext;
     round.num_requests = 4 + random.Below(12);
   }
   round.num_passes = 1 + random.Below(2);
