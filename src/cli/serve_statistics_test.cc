@@ -125,7 +125,7 @@ TEST(ServeVerdict, WaitingForATurnIsQueueBound) {
   EXPECT_EQ(verdict.bound, Bound::kQueue);
   EXPECT_TRUE(HasLever(verdict, "--max-running"));
   options.scheduler.max_running = 256;
-  EXPECT_TRUE(HasLever(Judge(SummaryOf(stats), options), "--step-tokens"));
+  EXPECT_TRUE(HasLever(Judge(SummaryOf(stats), options), "a larger -b"));
   options.scheduler.target_token_us = 1;
   EXPECT_TRUE(HasLever(Judge(SummaryOf(stats), options), "--target-token-ms"));
 }

@@ -68,7 +68,7 @@ class Adviser {
           verdict_.tokens_per_step));
     } else {
       Say(
-          fmt::format("a larger --step-tokens ({:.0f}, {} filled) shares the weights among more "
+          fmt::format("a larger -b ({:.0f} tokens a step, {} filled) shares the weights among more "
                       "tokens, and lengthens the time between tokens",
                       budget, Percent(fill)));
     }
@@ -154,7 +154,7 @@ Verdict Judge(const ServeSummary& summary, const EngineOptions& options) {
   verdict.queue_share = Share(static_cast<double>(stats.steps_queue_bound), steps);
   verdict.tokens_per_step =
       Share(static_cast<double>(stats.prefilled_tokens + stats.decoded_tokens), steps);
-  if (verdict.kv_share >= kBoundShare && verdict.kv_share >= verdict.queue_share) {
+  if (verdict.kv_share >= kBoundShare) {
     verdict.bound = Bound::kKv;
   } else if (verdict.queue_share >= kBoundShare) {
     verdict.bound = Bound::kQueue;
