@@ -116,14 +116,14 @@ void Chat::RunSlashCommand(std::string_view line) {
 
 void Chat::Answer(const std::string& message) {
   turns_.push_back({"user", message});
-  completion_index_ = 0;
+  answer_index_ = 0;
   if (!AskBackend()) turns_.pop_back();
 }
 
 bool Chat::AskBackend() {
   *options_.interrupt = false;
   auto reply = backend_.Reply({.turns = turns_,
-                               .completion_index = completion_index_,
+                               .answer_index = answer_index_,
                                .on_text = options_.out,
                                .stop = options_.interrupt});
   *options_.interrupt = false;
@@ -157,7 +157,7 @@ void Chat::Regenerate() {
   }
   ChatTurn previous = std::move(turns_.back());
   turns_.pop_back();
-  ++completion_index_;
+  ++answer_index_;
   if (!AskBackend()) turns_.push_back(std::move(previous));
 }
 
@@ -177,12 +177,12 @@ void Chat::Edit(std::string_view argument) {
     message = std::move(*line);
   }
   std::vector<ChatTurn> previous = turns_;
-  const uint32_t completion_index = std::exchange(completion_index_, 0);
+  const uint32_t answer_index = std::exchange(answer_index_, 0);
   turns_.resize(*index);
   turns_.push_back({"user", std::move(message)});
   if (AskBackend()) return;
   turns_ = std::move(previous);
-  completion_index_ = completion_index;
+  answer_index_ = answer_index;
 }
 
 std::optional<size_t> Chat::FindMessage(std::string_view number) {

@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "cli/line_source.h"
 #include "cli/reply_stats.h"
+#include "kvern/engine.h"
 
 namespace kvern::cli {
 
@@ -32,20 +33,14 @@ using TextSink = std::function<void(std::string_view)>;
 
 struct ChatRequest {
   std::span<const ChatTurn> turns;  // the last is the user's
-  uint32_t completion_index = 0;    // n-th answer to the same turns: each is drawn anew (rule N10)
+  uint32_t answer_index = 0;        // n-th answer to the same turns: each is drawn anew
   TextSink on_text;                 // gets the reply piece by piece
   const std::atomic<bool>* stop;    // once true, the reply ends within one token
 };
 
-enum class FinishReason {
-  kStop,       // the model ended its turn
-  kLength,     // -n or -c was reached
-  kCancelled,  // `stop` became true
-};
-
 struct ChatReply {
   std::string text;
-  FinishReason finish = FinishReason::kStop;
+  FinishReason finish = FinishReason::kStop;  // or kLength, or kCancelled: `stop` became true
   ReplyStats stats;
 };
 
@@ -101,7 +96,7 @@ class Chat {
   LineSource& lines_;
   const Options options_;
   std::vector<ChatTurn> turns_;  // the system prompt first, if there is one
-  uint32_t completion_index_ = 0;
+  uint32_t answer_index_ = 0;
   int num_interrupts_ = 0;  // in a row
   bool is_leaving_ = false;
   std::optional<ReplyStats> last_;

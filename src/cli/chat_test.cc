@@ -22,7 +22,7 @@ class FakeBackend final : public ChatBackend {
     requests.emplace_back(request.turns.begin(), request.turns.end());
     if (error) return *error;
     ChatReply reply;
-    reply.text = fmt::format("reply {}.{}", request.turns.size(), request.completion_index);
+    reply.text = fmt::format("reply {}.{}", request.turns.size(), request.answer_index);
     reply.stats = {.prompt_tokens = 10,
                    .reply_tokens = 5,
                    .prefill_seconds = 1,

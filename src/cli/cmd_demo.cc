@@ -112,7 +112,7 @@ class Interview {
     const size_t num_prompt = generation_.num_prompt_tokens();
     auto start = Clock::now();
     bool is_first = true;
-    while (generation_.finish_reason() == engine::FinishReason::kNone) {
+    while (!generation_.finish_reason()) {
       const size_t position = generation_.tokens().size();
       KVERN_ASSIGN_OR_RETURN(const auto token, generation_.Step());
       if (!token) continue;

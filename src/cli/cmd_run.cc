@@ -65,13 +65,13 @@ Result<std::optional<text::ChatTemplate>> ReadTemplate(const RunFlags& flags,
 // Everything that answers: the model, how to sample, how to make a prompt of a conversation.
 class Session final : public ChatBackend {
  public:
-  Session(const RunFlags& flags, engine::OpenedModel* model, const kv::Strategy& strategy,
+  Session(const RunFlags& flags, engine::OpenedModel* model, std::unique_ptr<ReplyWriter> writer,
           SamplingParams params, std::optional<text::ChatTemplate> chat_template)
       : flags_(flags),
         model_(*model),
         params_(std::move(params)),
         template_(std::move(chat_template)),
-        writer_(model, Options(flags, *model, strategy)) {}
+        writer_(std::move(writer)) {}
 
   bool has_template() const { return template_.has_value(); }
 
@@ -84,61 +84,38 @@ class Session final : public ChatBackend {
                             {.messages = messages, .now = text::CurrentLocalTime()});
   }
 
-  Result<WrittenReply> Write(std::vector<TokenId> prompt, uint32_t completion_index,
+  Result<WrittenReply> Write(std::vector<TokenId> prompt, uint32_t answer_index,
                              const TextSink& on_text, const std::atomic<bool>& stop) {
-    engine::GenerationRequest request;
-    request.prompt = std::move(prompt);
-    request.sampling = params_;
+    ReplyRequest request = {.prompt = std::move(prompt), .sampling = params_, .max_new_tokens = {}};
+    // Another answer to the same turns is drawn anew.
+    request.sampling.seed += answer_index;
     if (flags_.max_new_tokens >= 0) {
       request.max_new_tokens = static_cast<size_t>(flags_.max_new_tokens);
     }
-    request.completion_index = completion_index;
-    return writer_.Write(std::move(request), on_text, stop);
+    return writer_->Write(std::move(request), on_text, stop);
   }
 
   Result<ChatReply> Reply(const ChatRequest& request) override {
     KVERN_ASSIGN_OR_RETURN(auto prompt, EncodeTurns(request.turns));
-    KVERN_ASSIGN_OR_RETURN(WrittenReply written, Write(std::move(prompt), request.completion_index,
+    KVERN_ASSIGN_OR_RETURN(WrittenReply written, Write(std::move(prompt), request.answer_index,
                                                        request.on_text, *request.stop));
     return std::move(written.reply);
   }
 
   const SamplingParams& params() const { return params_; }
   const engine::OpenedModel& model() const { return model_; }
-  const engine::Generation& generation() const { return writer_.generation(); }
 
  private:
-  static engine::GenerationOptions Options(const RunFlags& flags, engine::OpenedModel& model,
-                                           const kv::Strategy& strategy) {
-    engine::GenerationOptions options = model.MakeGenerationOptions(strategy);
-    if (flags.trace) {
-      TraceTo(options, [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
-    }
-    return options;
-  }
-
   const RunFlags& flags_;
   engine::OpenedModel& model_;
   const SamplingParams params_;
   const std::optional<text::ChatTemplate> template_;
-  ReplyWriter writer_;
+  const std::unique_ptr<ReplyWriter> writer_;
 };
 
 void PrintText(std::string_view text) {
   fmt::print("{}", text);
   std::fflush(stdout);
-}
-
-const char* FinishName(FinishReason finish) {
-  switch (finish) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "cancelled";
-  }
-  return "";
 }
 
 nlohmann::ordered_json LogprobsJson(const text::Tokenizer& tokenizer,
@@ -169,7 +146,7 @@ void PrintReplyJson(const Session& session, const WrittenReply& written) {
   nlohmann::ordered_json document = {
       {"text", written.reply.text},
       {"tokens", ids},
-      {"finish_reason", FinishName(written.reply.finish)},
+      {"finish_reason", ToString(written.reply.finish)},
       {"seed", session.params().seed},
       {"usage",
        {{"prompt_tokens", stats.prompt_tokens},
@@ -185,6 +162,9 @@ void PrintReplyJson(const Session& session, const WrittenReply& written) {
       {"kv_bytes_per_token", session.model().layout().token_bytes()}};
   if (session.params().num_logprobs > 0) {
     document["logprobs"] = LogprobsJson(session.model().tokenizer(), written.tokens);
+  }
+  if (!written.receipt.empty()) {
+    document["receipt"] = nlohmann::ordered_json::parse(written.receipt);
   }
   PrintJson(document);
 }
@@ -237,6 +217,17 @@ Status RunChat(const RunFlags& flags, Session& session) {
   return {};
 }
 
+// On the engine, unless another strategy is wanted, or a look at what one does.
+Result<std::unique_ptr<ReplyWriter>> MakeWriter(const RunFlags& flags, engine::OpenedModel* model,
+                                                const kv::Strategy& strategy) {
+  if (strategy.name == EngineFlags().strategy && !flags.trace) return MakeEngineWriter(model);
+  engine::GenerationOptions options = model->MakeGenerationOptions(strategy);
+  if (flags.trace) {
+    TraceTo(options, [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
+  }
+  return MakeStrategyWriter(model, std::move(options));
+}
+
 Status Run(const RunFlags& flags) {
   if (flags.max_new_tokens < -1) {
     return Errorf(ErrorCode::kInvalidArgument, "-n: {} is neither a number of tokens nor -1",
@@ -253,7 +244,8 @@ Status Run(const RunFlags& flags) {
   KVERN_ASSIGN_OR_RETURN(SamplingParams params,
                          ParamsFromFlags(flags.sampling, model.config().vocab_size));
   KVERN_ASSIGN_OR_RETURN(auto chat_template, ReadTemplate(flags, model));
-  Session session(flags, &model, *strategy, std::move(params), std::move(chat_template));
+  KVERN_ASSIGN_OR_RETURN(auto writer, MakeWriter(flags, &model, *strategy));
+  Session session(flags, &model, std::move(writer), std::move(params), std::move(chat_template));
   return is_chat ? RunChat(flags, session) : RunOnce(flags, session);
 }
 

@@ -1,9 +1,12 @@
-// ReplyWriter: runs one reply of a generation, streams its text and measures it.
+// ReplyWriter: writes one reply after the other, streams its text and measures it.
 //
-// Keeps the K/V of the conversation between replies. One thread.
+// Two of them: on the engine, whose prefix cache finds what earlier replies computed; and on a
+// strategy of kv/strategy.h, which keeps the K/V of one conversation or of none. They write the
+// same. One thread.
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,26 +18,32 @@
 
 namespace kvern::cli {
 
+struct ReplyRequest {
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  std::optional<size_t> max_new_tokens;  // none: up to the context
+};
+
 struct WrittenReply {
   ChatReply reply;
   std::vector<SampledToken> tokens;  // without the end token
   std::vector<double> step_seconds;  // of each step that gave a token
+  std::string receipt;               // JSON; empty: none (rule G7)
 };
 
 class ReplyWriter {
  public:
-  // All must outlive the writer.
-  ReplyWriter(engine::OpenedModel* model, engine::GenerationOptions options);
+  virtual ~ReplyWriter() = default;
 
   // Writes the reply to `request` to `on_text` as it comes, until it ends or *stop is true.
-  Result<WrittenReply> Write(engine::GenerationRequest request, const TextSink& on_text,
-                             const std::atomic<bool>& stop);
-
-  const engine::Generation& generation() const { return generation_; }
-
- private:
-  engine::OpenedModel& model_;
-  engine::Generation generation_;
+  // Errors: kInvalidArgument where it does not fit the context, with the numbers.
+  virtual Result<WrittenReply> Write(ReplyRequest request, const TextSink& on_text,
+                                     const std::atomic<bool>& stop) = 0;
 };
+
+// The model must outlive the writer.
+Result<std::unique_ptr<ReplyWriter>> MakeEngineWriter(engine::OpenedModel* model);
+std::unique_ptr<ReplyWriter> MakeStrategyWriter(engine::OpenedModel* model,
+                                                engine::GenerationOptions options);
 
 }  // namespace kvern::cli

@@ -40,7 +40,7 @@ Result<Steps> RunSteps(engine::OpenedModel& model, const kv::Strategy& strategy,
   Steps steps;
   bool is_first = true;
   auto start = Clock::now();
-  while (generation.finish_reason() == engine::FinishReason::kNone) {
+  while (!generation.finish_reason()) {
     KVERN_ASSIGN_OR_RETURN(const auto token, generation.Step());
     if (!token) continue;
     const std::chrono::duration<double, std::milli> elapsed = Clock::now() - start;

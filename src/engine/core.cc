@@ -124,8 +124,8 @@ Result<std::unique_ptr<Core>> Core::Make(CoreParts parts, const SchedulerOptions
                   "SchedulerOptions::step_tokens: {} are more than the executor's {}",
                   scheduler.step_tokens, info.max_step_tokens);
   }
-  return std::unique_ptr<Core>(new Core(
-      std::make_unique<Impl>(std::move(parts), policy, scheduler, speculation)));
+  return std::unique_ptr<Core>(
+      new Core(std::make_unique<Impl>(std::move(parts), policy, scheduler, speculation)));
 }
 
 Core::Core(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -190,9 +190,9 @@ Status Core::Impl::MakeQueueRoom(const Request& request) {
     };
     if (last == nullptr || key(*live) > key(*last)) last = live.get();
   }
-  Error error = {ErrorCode::kOverloaded,
-                 fmt::format("{} requests wait already, the most allowed: try again later",
-                             num_waiting)};
+  Error error = {
+      ErrorCode::kOverloaded,
+      fmt::format("{} requests wait already, the most allowed: try again later", num_waiting)};
   ++counts_.refused;
   if (last == nullptr) return error;
   Fail(*last->sequences[0], std::move(error));
@@ -330,8 +330,8 @@ void Core::Impl::Deliver(LiveRequest& request) {
   } catch (...) {
   }
   request.is_broken = true;
-  request.report.error = Errorf(ErrorCode::kInvalidArgument,
-                                "on_chunk: threw {}: the request was given up", what);
+  request.report.error =
+      Errorf(ErrorCode::kInvalidArgument, "on_chunk: threw {}: the request was given up", what);
   EndAll(request, FinishReason::kFailed);
 }
 
@@ -440,11 +440,11 @@ void Core::Impl::BuildPlan(std::span<const ScheduledSlice> slices) {
     for (size_t group = 0; group < num_groups; ++group) {
       views_.push_back(sequence.kv->View(static_cast<kv::GroupId>(group)));
     }
-    Slice slice = {.tokens = std::span(sequence.tokens).subspan(scheduled.first,
-                                                                scheduled.num_tokens),
-                   .first_position = static_cast<uint32_t>(scheduled.first),
-                   .views = std::span(views_).last(num_groups),
-                   .query_only = scheduled.query_only};
+    Slice slice = {
+        .tokens = std::span(sequence.tokens).subspan(scheduled.first, scheduled.num_tokens),
+        .first_position = static_cast<uint32_t>(scheduled.first),
+        .views = std::span(views_).last(num_groups),
+        .query_only = scheduled.query_only};
     if (scheduled.samples) {
       samples_.push_back({.params = &sequence.request->request.sampling,
                           .history = sequence.tokens,
@@ -541,8 +541,7 @@ void Core::Impl::EndPrefill(Sequence& sequence) {
     if (other->phase != Phase::kHeld) continue;
     if (sequence.kv->length() == sequence.num_prompt() &&
         scheduler_.AddForked(other.get(), sequence.kv->Fork())) {
-      request.Log(LifecycleEvent::Kind::kForked, now_us_, other->completion,
-                  other->completion);
+      request.Log(LifecycleEvent::Kind::kForked, now_us_, other->completion, other->completion);
     } else {
       scheduler_.Add(other.get());
     }
@@ -586,8 +585,7 @@ std::optional<FinishReason> Core::Impl::Accept(Sequence& sequence, const Sampled
   const auto has = [&](const std::vector<TokenId>& ids) {
     return std::ranges::find(ids, token.id) != ids.end();
   };
-  if (has(request.request.stop_tokens) ||
-      (!request.request.ignore_end && has(parts_.end_tokens))) {
+  if (has(request.request.stop_tokens) || (!request.request.ignore_end && has(parts_.end_tokens))) {
     return FinishReason::kStop;
   }
   if (sequence.num_new() == 0) {

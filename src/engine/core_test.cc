@@ -67,8 +67,8 @@ class TestEngine {
     kv_options.min_slab_bytes = model_check::kBlockBytes;
     kv_options.span_bytes_per_tenant = kv_options.budget_bytes / 2;
     cache_ = *kv::KvCache::Make(kv_options, store_.get());
-    core_ = *Core::Make({.executor = &poisoned_, .cache = cache_.get(), .clock = &clock_}, options,
-                        {});
+    core_ =
+        *Core::Make({.executor = &poisoned_, .cache = cache_.get(), .clock = &clock_}, options, {});
   }
 
   Result<Client*> TrySubmit(Request request, Reading reading = {}) {
@@ -116,7 +116,8 @@ class TestEngine {
 // `size` tokens of a text of its own.
 std::vector<TokenId> Text(size_t size, uint32_t topic) {
   std::vector<TokenId> text;
-  for (uint32_t i = 0; i < size; ++i) text.push_back(TokenId{1 + (topic * 7 + i * (topic + 1)) % 20});
+  for (uint32_t i = 0; i < size; ++i)
+    text.push_back(TokenId{1 + (topic * 7 + i * (topic + 1)) % 20});
   return text;
 }
 

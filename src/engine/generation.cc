@@ -30,7 +30,8 @@ Status Generation::Start(GenerationRequest request) {
   max_new_tokens_ = request.max_new_tokens.value_or(context());
   sampling_ = std::move(request.sampling);
   completion_index_ = request.completion_index;
-  finish_ = max_new_tokens_ == 0 ? FinishReason::kLength : FinishReason::kNone;
+  finish_.reset();
+  if (max_new_tokens_ == 0) finish_ = FinishReason::kLength;
 
   // The last prompt token is computed in any case: its logits are wanted.
   const size_t max_kept = options_.strategy->recomputes_history ? 0 : num_prompt - 1;
@@ -39,7 +40,7 @@ Status Generation::Start(GenerationRequest request) {
 }
 
 Result<std::optional<SampledToken>> Generation::Step() {
-  if (finish_ != FinishReason::kNone) return std::optional<SampledToken>{};
+  if (finish_) return std::optional<SampledToken>{};
   // Schedule: the next tokens without K/V.
   const size_t first = cache_->length();
   const size_t count = std::min(tokens_.size() - first, options_.prefill_chunk);

@@ -20,16 +20,11 @@
 #include "engine/executor.h"
 #include "kv/sequence_cache.h"
 #include "kv/strategy.h"
+#include "kvern/engine.h"
 #include "kvern/ids.h"
 #include "kvern/sampling.h"
 
 namespace kvern::engine {
-
-enum class FinishReason {
-  kNone,    // still going
-  kStop,    // the model said an end-of-generation token, which is not part of the reply
-  kLength,  // max_new_tokens, or the context is full
-};
 
 // What the cache did in one step, for those who trace or chart it.
 struct StepTrace {
@@ -70,7 +65,8 @@ class Generation {
   // One step. Returns the token it gave, if any: none while prefilling, and none once finished.
   Result<std::optional<SampledToken>> Step();
 
-  FinishReason finish_reason() const { return finish_; }
+  // None while it goes on; else kStop or kLength.
+  std::optional<FinishReason> finish_reason() const { return finish_; }
   // Prompt and completion so far; an end token is not part of it.
   std::span<const TokenId> tokens() const { return tokens_; }
   size_t num_prompt_tokens() const { return num_prompt_tokens_; }
@@ -95,7 +91,7 @@ class Generation {
   size_t max_new_tokens_ = 0;
   SamplingParams sampling_;
   uint32_t completion_index_ = 0;
-  FinishReason finish_ = FinishReason::kNone;
+  std::optional<FinishReason> finish_;
   std::span<const float> last_logits_;
 };
 

@@ -101,7 +101,7 @@ class GenerationTest : public testing::Test {
 
   static std::vector<TokenId> Finish(Generation& generation) {
     std::vector<TokenId> reply;
-    while (generation.finish_reason() == FinishReason::kNone) {
+    while (!generation.finish_reason()) {
       const auto token = generation.Step();
       EXPECT_TRUE(token.ok());
       if (!token.ok()) break;

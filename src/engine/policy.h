@@ -1,9 +1,9 @@
 // SchedulingPolicy: who of those that wait goes first.
 //
 // To add one, write policy/<name>.cc, declare its row here and list it in policy/table.cc: the
-// conformance test runs over every row. Whatever the policy, waiting for SchedulerOptions::ageing_us
-// longer than somebody goes before them, and among equals the tenant that was served least goes
-// first, so nobody starves.
+// conformance test runs over every row. Whatever the policy, waiting for
+// SchedulerOptions::ageing_us longer than somebody goes before them, and among equals the tenant
+// that was served least goes first, so nobody starves.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ namespace kvern::engine {
 
 // A sequence that waits, as a policy sees it.
 struct Candidate {
-  uint64_t arrival = 0;        // order of arrival, unique
-  size_t num_tokens = 0;       // of the prompt
-  size_t num_found = 0;        // of them in the cache now; 0 unless the policy looks
+  uint64_t arrival = 0;   // order of arrival, unique
+  size_t num_tokens = 0;  // of the prompt
+  size_t num_found = 0;   // of them in the cache now; 0 unless the policy looks
 };
 
 struct SchedulingPolicy {

@@ -15,6 +15,7 @@ bool ReplyText::Push(TokenId token, std::string& out) {
   if (const auto stop = FindStop()) {
     out.append(held_, 0, *stop);
     held_.clear();
+    detokenizer_->Flush();  // the beginning of a character after the stop is no text either
     return true;
   }
   const size_t num_certain = held_.size() - NumUncertain();

@@ -45,8 +45,19 @@ TEST_F(ReplyTextTest, AStopInsideATokenCutsIt) { EXPECT_EQ(Pieces("abcd", {"b"})
 
 TEST_F(ReplyTextTest, TheFirstOfSeveralStopsCounts) { EXPECT_EQ(Pieces("abc", {"c", "b"}), "a!"); }
 
-TEST_F(ReplyTextTest, AFalseStartMayHoldTheTrueOne) {
-  EXPECT_EQ(Pieces("xxy", {"xy"}), "|x|!");
+TEST_F(ReplyTextTest, AFalseStartMayHoldTheTrueOne) { EXPECT_EQ(Pieces("xxy", {"xy"}), "|x|!"); }
+
+// "ENDà" is two tokens: the first has the stop and half of the à.
+TEST_F(ReplyTextTest, HalfACharacterAfterAStopIsNoText) {
+  text::Vocab vocab = text::testing::TinyBpe({});
+  const TokenId end = text::testing::AddToken(vocab, "ENDÃ");
+  const auto tokenizer = *text::Tokenizer::Create(std::move(vocab));
+  const std::vector<std::string> stops = {"END"};
+  ReplyText reply(tokenizer.get(), stops);
+  std::string out;
+  EXPECT_TRUE(reply.Push(end, out));
+  reply.Flush(out);
+  EXPECT_EQ(out, "");
 }
 
 TEST_F(ReplyTextTest, WithoutATokenizerThereIsNoText) {

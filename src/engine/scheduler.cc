@@ -9,8 +9,9 @@
 namespace kvern::engine {
 namespace {
 
-// A prefill that has to leave time for others takes at least so much of a step.
-constexpr size_t kMinChunk = 16;
+// A prefill that has to leave time for others goes on by at least so many tokens a step. Deep in a
+// long prompt a token takes milliseconds, so more would miss the target.
+constexpr size_t kMinChunk = 1;
 
 }  // namespace
 

@@ -55,11 +55,11 @@ struct Sequence {
   std::optional<kv::Lease> lease;    // kLoading, and until the next try
   bool has_loaded = false;           // what a tier had came, or failed to
   bool was_admitted = false;
-  bool is_paused = false;            // its reader is behind
-  bool distrusts_cache = false;      // what it found there was wrong: computes everything
-  size_t blocked_bytes = 0;          // what was available when it last did not fit; 0: it did
-  uint64_t last_step = 0;            // in which it computed something
-  size_t num_blocks = 0;             // held, as the report counts them
+  bool is_paused = false;        // its reader is behind
+  bool distrusts_cache = false;  // what it found there was wrong: computes everything
+  size_t blocked_bytes = 0;      // what was available when it last did not fit; 0: it did
+  uint64_t last_step = 0;        // in which it computed something
+  size_t num_blocks = 0;         // held, as the report counts them
   int64_t first_token_us = 0, last_token_us = 0;
 
   SequenceKey key() const;
@@ -78,14 +78,14 @@ struct LiveRequest {
   kv::NamespaceId ns{};
   Tenant* tenant = nullptr;
   int64_t arrival_us = 0;
-  std::optional<int64_t> deadline_us;  // of the clock
-  size_t max_tokens = 0;               // of a completion, in effect
+  std::optional<int64_t> deadline_us;                // of the clock
+  size_t max_tokens = 0;                             // of a completion, in effect
   std::vector<std::unique_ptr<Sequence>> sequences;  // by completion
   size_t num_finished = 0;
   bool has_forked = false;  // the prompt is computed; later completions were begun
   bool was_cancelled = false, has_failed = false;
-  bool is_broken = false;   // its sink threw: nothing more is told
-  size_t num_blocks = 0;    // held by all its sequences
+  bool is_broken = false;  // its sink threw: nothing more is told
+  size_t num_blocks = 0;   // held by all its sequences
   Report report;
 
   void Log(LifecycleEvent::Kind kind, int64_t now_us, uint32_t completion, size_t amount) {
@@ -105,8 +105,7 @@ struct Rank {
 };
 
 inline Sequence::Sequence(LiveRequest* owner, uint32_t completion_index,
-                          const SpeculationOptions& speculation,
-                          const text::Tokenizer* tokenizer)
+                          const SpeculationOptions& speculation, const text::Tokenizer* tokenizer)
     : request(owner),
       completion(completion_index),
       tokens(owner->request.tokens),

@@ -6,8 +6,8 @@
 namespace kvern::engine {
 
 void StepCost::Told(double work, int64_t time_us) {
-  constexpr double kMemory = 0.96;           // about 25 steps
-  constexpr double kDistinctVariance = 0.01; // of squared work: enough to see a slope
+  constexpr double kMemory = 0.96;            // about 25 steps
+  constexpr double kDistinctVariance = 0.01;  // of squared work: enough to see a slope
   const auto time = static_cast<double>(time_us);
   if (is_known()) {
     const double error = time - (base_us_ + rate_us_ * work);
@@ -31,7 +31,7 @@ void StepCost::Told(double work, int64_t time_us) {
 }
 
 double StepCost::BoundUs(double work) const {
-  return base_us_ + rate_us_ * work + 2 * std::sqrt(variance_);
+  return base_us_ + rate_us_ * work + 2.5 * std::sqrt(variance_);  // 99 % of them, if normal
 }
 
 size_t StepCost::TokensWithin(double limit_us, double work, size_t position, size_t most) const {

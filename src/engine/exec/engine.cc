@@ -117,24 +117,24 @@ Result<std::unique_ptr<engine::Proposer>> OpenProposer(const EngineOptions& opti
   return engine::MakeProposer(options.speculation, parts);
 }
 
-Result<engine::EngineParts> MakeParts(const EngineOptions& options,
-                                      const std::shared_ptr<OpenedEngine>& opened) {
-  OpenedModel& model = opened->model;
+// `owner` keeps the model alive, and clock and proposer with it.
+Result<engine::EngineParts> MakeParts(OpenedModel& model, const Clock* clock,
+                                      engine::Proposer* proposer, std::shared_ptr<void> owner) {
   KVERN_ASSIGN_OR_RETURN(const auto chat_template,
                          model.gguf().FindString("tokenizer.chat_template"));
   const auto end = model.tokenizer().end_of_generation();
   return engine::EngineParts{
       .core = {.executor = &model.executor(),
                .cache = &model.kv_cache(),
-               .clock = &opened->clock,
+               .clock = clock,
                .tokenizer = &model.tokenizer(),
-               .proposer = opened->proposer.get(),
+               .proposer = proposer,
                .ns = model.kv_namespace_spec(),
                .end_tokens = {end.begin(), end.end()}},
-      .owner = opened,
+      .owner = std::move(owner),
       .model_name = model.config().name,
-      .k_dtype = options.model.k_dtype,
-      .v_dtype = options.model.v_dtype,
+      .k_dtype = std::string(GetKvDtype(model.layout().k_dtype).name),
+      .v_dtype = std::string(GetKvDtype(model.layout().v_dtype).name),
       .chat_template = std::string(chat_template.value_or("")),
       .kv_bytes_per_token = model.layout().token_bytes(),
       .check_sampling = [vocab_size = model.config().vocab_size](const SamplingParams& params) {
@@ -149,8 +149,17 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options) {
   KVERN_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(open));
   const auto opened = std::make_shared<OpenedEngine>(std::move(model));
   KVERN_ASSIGN_OR_RETURN(opened->proposer, OpenProposer(options, open, opened->model));
-  KVERN_ASSIGN_OR_RETURN(engine::EngineParts parts, MakeParts(options, opened));
+  KVERN_ASSIGN_OR_RETURN(engine::EngineParts parts,
+                         MakeParts(opened->model, &opened->clock, opened->proposer.get(), opened));
   return EngineAccess::Make(std::move(parts), options.scheduler, options.speculation);
+}
+
+Result<std::unique_ptr<Engine>> engine::MakeEngine(OpenedModel* model) {
+  const auto clock = std::make_shared<SteadyClock>();
+  KVERN_ASSIGN_OR_RETURN(EngineParts parts, MakeParts(*model, clock.get(), nullptr, clock));
+  SchedulerOptions scheduler;
+  scheduler.step_tokens = model->executor().info().max_step_tokens;
+  return EngineAccess::Make(std::move(parts), scheduler, {});
 }
 
 }  // namespace kvern

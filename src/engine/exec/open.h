@@ -16,6 +16,7 @@
 #include "engine/executor.h"
 #include "engine/generation.h"
 #include "kv/strategy.h"
+#include "kvern/engine.h"
 #include "kvern/kv.h"
 #include "model/gguf.h"
 #include "model/model.h"
@@ -100,5 +101,9 @@ class OpenedModel {
   kv::NamespaceId kv_namespace_{};
   std::unique_ptr<Executor> executor_;
 };
+
+// An engine on a model that is open already, which must outlive it: steps of the executor's size,
+// no speculation. See Engine::Open() for engines that serve. Errors: those of the parts.
+Result<std::unique_ptr<Engine>> MakeEngine(OpenedModel* model);
 
 }  // namespace kvern::engine

@@ -216,12 +216,6 @@ void FakeExecutor::Run(const Slice& slice, SliceOutput& output) {
     is_sampling = !is_last && output.tokens.back().id == slice.tokens[i + 1];
     counts_.accepted += is_sampling;
   }
-  if (slice.query_only || !damaged_position_ || *damaged_position_ < slice.first_position ||
-      *damaged_position_ >= EndOf(slice)) {
-    return;
-  }
-  SetRow(slice.views[0], *damaged_position_, kVoidRow);
-  damaged_position_.reset();
 }
 
 void FakeExecutor::SampleAt(const Slice& slice, size_t index, uint64_t context,

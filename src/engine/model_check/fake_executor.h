@@ -45,8 +45,6 @@ class FakeExecutor final : public Executor {
   void FailSlice(size_t index) { failing_slice_ = index; }
   void FailStep() { is_failing_ = true; }
   void FlipBit(uint64_t random) { flip_ = random; }
-  // Whoever writes the row of this position next stores another than it computed.
-  void DamageRow(size_t position) { damaged_position_ = position; }
 
   const ExecutorCounts& counts() const { return counts_; }
   // Hash of all plans so far, block addresses apart.
@@ -72,7 +70,6 @@ class FakeExecutor final : public Executor {
   std::optional<size_t> failing_slice_;
   bool is_failing_ = false;
   std::optional<uint64_t> flip_;
-  std::optional<size_t> damaged_position_;
   ExecutorCounts counts_;
   uint64_t trace_ = 0;
 };
