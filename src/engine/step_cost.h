@@ -1,8 +1,8 @@
 // StepCost: how long a step will take, learned from those that were.
 //
 // A step's work is the sum over its slices of WorkOf(). Time is modelled as base + rate × work, a
-// straight line fitted to recent steps, with the spread around it: a fixed part (weights are read
-// once) and one that grows with tokens and the history that they attend to.
+// straight line fitted to recent steps, with the relative spread around it: a fixed part (weights
+// are read once) and one that grows with tokens and the history that they attend to.
 //
 // Not thread-safe. Deterministic: a function of what it was told.
 #pragma once
@@ -17,8 +17,10 @@ inline double WorkOf(size_t position, size_t num_tokens) {
   // How long a history costs a token as much as everything else: of small models, in which it
   // weighs most. What it should have been is in the fitted rate.
   constexpr double kHistory = 1024;
-  const auto tokens = static_cast<double>(num_tokens);
-  return tokens * (1 + (static_cast<double>(position) + tokens / 2) / kHistory);
+  // Reading the history once costs about as much as attending to it with so many tokens.
+  constexpr double kReadTokens = 0.5;
+  const auto tokens = static_cast<double>(num_tokens), history = static_cast<double>(position);
+  return tokens * (1 + (history + tokens / 2) / kHistory) + kReadTokens * history / kHistory;
 }
 
 class StepCost {
@@ -37,9 +39,11 @@ class StepCost {
   size_t TokensWithin(double limit_us, double work, size_t position, size_t most) const;
 
  private:
-  // Sums over recent steps, older ones weighing less.
+  double Expected(double work) const;  // us; at least 1
+
+  // Sums over recent steps, older and longer ones weighing less.
   double weight_ = 0, work_ = 0, time_ = 0, work_work_ = 0, work_time_ = 0;
-  double variance_ = 0;  // of the time around the line
+  double variance_ = 0;  // of the time around the line, relative to it
   double base_us_ = 0, rate_us_ = 0;
 };
 

@@ -7,8 +7,8 @@
 namespace kvern::engine {
 namespace {
 
-TEST(StepCostTest, WorkOfConsecutiveChunksAddsUp) {
-  EXPECT_DOUBLE_EQ(WorkOf(0, 96) + WorkOf(96, 32), WorkOf(0, 128));
+TEST(StepCostTest, ChunksCostWhatTheWholeDoesAndReadingTheirHistory) {
+  EXPECT_DOUBLE_EQ(WorkOf(0, 96) + WorkOf(96, 32), WorkOf(0, 128) + 0.5 * 96 / 1024);
   EXPECT_GT(WorkOf(1000, 1), WorkOf(0, 1));
 }
 
@@ -67,10 +67,36 @@ TEST(StepCostTest, FollowsAMachineThatBecomesSlower) {
   }
 }
 
+// Long prefills before, and a hiccup, leave the estimate of short steps as it is.
+TEST(StepCostTest, LongStepsDoNotDrownShortOnes) {
+  StepCost cost;
+  SplitMix64 random(4);
+  for (int i = 0; i < 10; ++i) cost.Told(2000 + 200 * i, 1'500'000 + 300'000 * (i % 3));
+  for (int i = 0; i < 60; ++i) {
+    const auto work = static_cast<int64_t>(4 + random.Below(30));
+    cost.Told(static_cast<double>(work), 8000 + 700 * work);
+    if (i == 50) cost.Told(20, 400'000);
+  }
+  EXPECT_NEAR(cost.base_us() + 20 * cost.rate_us(), 22'000, 1500);
+  EXPECT_LT(cost.BoundUs(20), 33'000);
+}
+
+// Where noise hides the slope, or turns it, more work still takes more time.
+TEST(StepCostTest, NoiseDoesNotMakeWorkFree) {
+  StepCost cost;
+  SplitMix64 random(5);
+  for (int i = 0; i < 300; ++i) {
+    const auto work = static_cast<int64_t>(20 + random.Below(10));
+    cost.Told(static_cast<double>(work),
+              40'000 - 700 * work + static_cast<int64_t>(random.Below(8000)));
+    EXPECT_LT(cost.TokensWithin(60'000, 25, 0, 512), 120);
+  }
+}
+
 TEST(StepCostTest, NoTimeAtAllIsNoHarm) {
   StepCost cost;
   for (int i = 0; i < 10; ++i) cost.Told(5, 0);
-  EXPECT_EQ(cost.TokensWithin(10, 5, 0, 64), 64);
+  EXPECT_GT(cost.TokensWithin(1000, 5, 0, 64), 32);
 }
 
 }  // namespace
