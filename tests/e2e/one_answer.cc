@@ -18,6 +18,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -314,10 +315,11 @@ Result<bool> RunStep(OpenedModel& model, const BatchRow& row, std::vector<Sequen
     const size_t vocab_size = sequence.expected->size() / (sequence.tokens.size() - prefix);
     expected.push_back(sequence.expected->data() + (first - prefix) * vocab_size);
   }
+  std::vector<uint32_t> members(plan.slices.size());
+  std::iota(members.begin(), members.end(), 0);
   if (row.prefix == Prefix::kGrouped) {
-    engine::SharedPrefix& group = plan.shared.emplace_back();
-    group.num_chunks = static_cast<uint32_t>(prefix / kChunkTokens);
-    for (uint32_t i = 0; i < plan.slices.size(); ++i) group.slices.push_back(i);
+    plan.shared.push_back(
+        {.slices = members, .num_chunks = static_cast<uint32_t>(prefix / kChunkTokens)});
   }
   KVERN_ASSIGN_OR_RETURN(const auto outputs, model.executor().Execute(plan));
   bool same = true;
