@@ -349,7 +349,6 @@ EngineStats Core::Impl::stats() const {
   stats.peak_running = counts.peak_running;
   stats.steps_kv_bound = counts.steps_kv_bound;
   stats.steps_queue_bound = counts.steps_queue_bound;
-  stats.drafted_tokens = counts.drafted_tokens;
   stats.preemptions = counts.preemptions;
   stats.kv = parts_.cache->stats();
   return stats;

@@ -76,7 +76,8 @@ Result<std::span<const SliceOutput>> Core::Impl::Execute() {
   try {
     return parts_.executor->Execute(plan_);
   } catch (const std::bad_alloc&) {
-    return Errorf(ErrorCode::kOutOfMemory, "the machine has no memory for a step");
+    return Errorf(ErrorCode::kOutOfMemory,
+                  "the machine has no memory for a step: use a smaller step_tokens or KV cache");
   } catch (const std::exception& exception) {
     return Errorf(ErrorCode::kIo, "the executor failed: {}", exception.what());
   }
@@ -86,6 +87,7 @@ Result<std::span<const SliceOutput>> Core::Impl::Execute() {
 void Core::Impl::RollBack(std::span<const ScheduledSlice> slices, const Error& error) {
   for (const ScheduledSlice& slice : slices) {
     Sequence& sequence = *slice.sequence;
+    if (sequence.phase != Phase::kRunning) continue;  // its request has failed here
     sequence.tokens.resize(sequence.tokens.size() - slice.num_drafts);
     const Status status = slice.query_only ? Status() : sequence.kv->Truncate(slice.first);
     if (!status.ok()) {
@@ -169,6 +171,7 @@ void Core::Impl::CommitTokens(const ScheduledSlice& slice, const SliceOutput& ou
   if (slice.num_drafts > 0) {
     sequence.draft_length.Told(slice.num_drafts, num_accepted);
     request.report.drafted_tokens += slice.num_drafts;
+    counts_.drafted_tokens += slice.num_drafts;
     request.report.accepted_tokens += num_accepted;
     counts_.accepted_tokens += num_accepted;
   }

@@ -505,7 +505,7 @@ TEST(SchedulingPolicyTest, EveryPolicyIsAStrictOrder) {
     EXPECT_EQ(*FindSchedulingPolicy(policy->name), policy);
     std::vector<Candidate> candidates;
     for (uint64_t i = 0; i < 20; ++i) {
-      candidates.push_back({.arrival = i, .num_tokens = 10, .num_found = i * 7 % 5});
+      candidates.push_back({.arrival = i, .num_found = i * 7 % 5});
     }
     for (const Candidate& a : candidates) {
       EXPECT_FALSE(policy->before(a, a));

@@ -17,9 +17,8 @@ namespace kvern::engine {
 
 // A sequence that waits, as a policy sees it.
 struct Candidate {
-  uint64_t arrival = 0;   // order of arrival, unique
-  size_t num_tokens = 0;  // of the prompt
-  size_t num_found = 0;   // of them in the cache now; 0 unless the policy looks
+  uint64_t arrival = 0;  // order of arrival, unique
+  size_t num_found = 0;  // of its tokens in the cache; 0 unless the policy looks
 };
 
 struct SchedulingPolicy {

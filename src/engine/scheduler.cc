@@ -1,7 +1,6 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -22,7 +21,6 @@ Scheduler::Scheduler(const CoreParts& parts, const SchedulingPolicy* policy,
       clock_(*parts.clock),
       policy_(*policy),
       options_(options),
-      max_positions_(parts.executor->info().max_positions),
       queue_(policy, options.ageing_us, parts.cache) {
   const kv::KvCacheOptions& kv_options = cache_.options();
   block_tokens_ = kv_options.groups[0].block_tokens;
@@ -336,7 +334,6 @@ void Scheduler::AddSlice(Sequence& sequence, size_t num_tokens, size_t num_draft
   slice.samples = slice.first + num_tokens == sequence.tokens.size();
   tokens_left_ -= num_tokens;
   work_ += WorkOf(slice.first, num_tokens);
-  counts_.drafted_tokens += num_drafts;
   slices_.push_back(slice);
 }
 
@@ -422,16 +419,17 @@ kv::Prompt Scheduler::PromptOf(const Sequence& sequence) const {
 }
 
 void Scheduler::AdmitWaiting() {
+  if (tokens_left_ > 0) queue_.Look();
   while (Sequence* const sequence = queue_.Best(now_us_)) {
     const bool has_slot = running_.size() < options_.max_running;
     if (tokens_left_ == 0 || (!has_slot && !YieldTo(*sequence))) {
       is_queue_bound_ = true;
       return;
     }
-    if (TryAdmit(*sequence) == Admission::kNoRoom) {
-      is_kv_bound_ = true;
-      return;
-    }
+    const Admission admission = TryAdmit(*sequence);
+    is_kv_bound_ |= admission == Admission::kNoRoom;
+    is_queue_bound_ |= admission == Admission::kNoTurn;
+    if (admission == Admission::kNoRoom || admission == Admission::kNoTurn) return;
   }
 }
 
@@ -469,13 +467,16 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
   }
 
   const size_t found = lease.num_ram_tokens() + lease.num_partial_tokens();
+  const size_t chunk = ChunkTokens(found, sequence.tokens.size() - found);
+  if (chunk == 0 && found < sequence.tokens.size()) {
+    sequence.lease.reset();
+    return Admission::kNoTurn;
+  }
   while (!Fits(sequence, found) && (YieldTo(sequence) || DropLease(&sequence))) {
   }
-  const size_t chunk = ChunkTokens(found, sequence.tokens.size() - found);
-  const bool waits_for_turn = chunk == 0 && found < sequence.tokens.size();
   std::optional<Result<kv::Sequence>> admitted;
   const bool is_alone = running_.empty();
-  if (!waits_for_turn && (is_alone || Fits(sequence, found))) {
+  if (is_alone || Fits(sequence, found)) {
     admitted = cache_.Admit(lease, {.priority = request.request.priority,
                                     .publish = request.request.cache.publish,
                                     .is_resume = sequence.was_admitted,
@@ -483,9 +484,10 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
   }
   sequence.lease.reset();
   if (!admitted || !admitted->ok()) {
-    if (admitted && is_alone && loading_.empty())
+    if (admitted && is_alone && loading_.empty()) {
       failures_.push_back({&sequence, admitted->error()});
-    sequence.blocked_bytes = waits_for_turn ? 0 : std::max<size_t>(1, AvailableBytes());
+    }
+    sequence.blocked_bytes = std::max<size_t>(1, AvailableBytes());
     return Admission::kNoRoom;
   }
   queue_.Remove(&sequence);

@@ -50,7 +50,6 @@ struct SchedulerCounts {
   uint64_t preemptions = 0;
   uint64_t steps_kv_bound = 0;
   uint64_t steps_queue_bound = 0;
-  uint64_t drafted_tokens = 0;
   size_t peak_running = 0;
 };
 
@@ -87,7 +86,7 @@ class Scheduler {
   size_t capacity_tokens() const { return capacity_blocks_ * block_tokens_; }
 
  private:
-  enum class Admission { kAdmitted, kWaits, kNoRoom };
+  enum class Admission { kAdmitted, kWaits, kNoRoom, kNoTurn };
 
   Rank RankOf(const Sequence& sequence) const;
   size_t BlocksOf(size_t num_tokens) const;
@@ -126,7 +125,6 @@ class Scheduler {
   const Clock& clock_;
   const SchedulingPolicy& policy_;
   const SchedulerOptions options_;
-  const size_t max_positions_;
   size_t block_tokens_ = 0, block_bytes_ = 0, capacity_blocks_ = 0;
   size_t max_rollback_ = SIZE_MAX;
   bool has_full_groups_only_ = true;

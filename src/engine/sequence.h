@@ -52,12 +52,13 @@ struct Sequence {
 
   std::optional<kv::Sequence> kv;    // kRunning
   std::optional<kv::Waiter> waiter;  // kWaitingPrefix, and until the next try
-  std::optional<kv::Lease> lease;    // kLoading, and until the next try
+  std::optional<kv::Lease> lease;    // kLoading, and for the rest of the step in which that ends
   bool has_loaded = false;           // what a tier had came, or failed to
   bool was_admitted = false;
   bool is_paused = false;        // its reader is behind
   bool distrusts_cache = false;  // what it found there was wrong: computes everything
   size_t blocked_bytes = 0;      // what was available when it last did not fit; 0: it did
+  size_t num_found = 0;          // in the cache, when the queue last looked
   uint64_t last_step = 0;        // in which it computed something
   size_t num_blocks = 0;         // held, as the report counts them
   int64_t first_token_us = 0, last_token_us = 0;
@@ -93,7 +94,7 @@ struct LiveRequest {
   }
 };
 
-// The order in which sequences yield to each other, the first last. Waiting makes a priority grow
+// Who yields to whom: the greater to the less. Waiting makes a priority grow
 // by one in each ageing_us, so a difference of priorities is a difference of arrival times, and the
 // order of two sequences never changes but by an inherited priority (rule K6).
 struct Rank {

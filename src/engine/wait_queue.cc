@@ -5,8 +5,7 @@
 namespace kvern::engine {
 namespace {
 
-// Looking into the cache takes time in proportion to the prompt, so only the first to come are
-// looked up.
+// Only the first to come are looked up: the others have their turn to wait for anyway.
 constexpr size_t kMaxLooks = 32;
 
 }  // namespace
@@ -25,7 +24,7 @@ WaitQueue::Place WaitQueue::PlaceOf(const Sequence& sequence, int64_t now_us) co
   return {.age_class = ClassOf(request, now_us),
           .served = request.tenant->served,
           .candidate = {.arrival = static_cast<uint64_t>(sequence.key()),
-                        .num_tokens = sequence.tokens.size()}};
+                        .num_found = sequence.num_found}};
 }
 
 bool WaitQueue::Before(const Place& a, const Place& b) const {
@@ -34,33 +33,30 @@ bool WaitQueue::Before(const Place& a, const Place& b) const {
   return policy_.before(a.candidate, b.candidate);
 }
 
-Sequence* WaitQueue::Best(int64_t now_us) {
-  Sequence* best = nullptr;
-  Place best_place{};
+void WaitQueue::Look() {
+  if (!policy_.looks) return;
   size_t num_looks = 0;
   for (Sequence* const sequence : sequences_) {
+    const bool is_looked_up = sequence->request->request.cache.use && num_looks++ < kMaxLooks;
+    sequence->num_found = 0;
+    if (!is_looked_up) continue;
+    const auto found = cache_.Explain(sequence->request->ns, sequence->tokens);
+    sequence->num_found = found.split.ram + found.split.partial;
+  }
+}
+
+Sequence* WaitQueue::Best(int64_t now_us) const {
+  Sequence* best = nullptr;
+  Place best_place{};
+  for (Sequence* const sequence : sequences_) {
     if (sequence->is_paused) continue;
-    Place place = PlaceOf(*sequence, now_us);
-    if (policy_.looks && sequence->request->request.cache.use && num_looks++ < kMaxLooks) {
-      const auto found = cache_.Explain(sequence->request->ns, sequence->tokens);
-      place.candidate.num_found = found.split.ram + found.split.partial;
-    }
+    const Place place = PlaceOf(*sequence, now_us);
     if (best == nullptr || Before(place, best_place)) {
       best = sequence;
       best_place = place;
     }
   }
   return best;
-}
-
-Sequence* WaitQueue::Worst(int64_t now_us) {
-  Sequence* worst = nullptr;
-  for (Sequence* const sequence : sequences_) {
-    if (worst == nullptr || Before(PlaceOf(*worst, now_us), PlaceOf(*sequence, now_us))) {
-      worst = sequence;
-    }
-  }
-  return worst;
 }
 
 }  // namespace kvern::engine

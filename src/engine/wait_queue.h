@@ -25,13 +25,12 @@ class WaitQueue {
   void Add(Sequence* sequence);
   void Remove(Sequence* sequence);  // if it is there
 
-  // The next that is not paused; nullptr if there is none.
-  Sequence* Best(int64_t now_us);
-  // Who would be served last; nullptr if empty.
-  Sequence* Worst(int64_t now_us);
+  // Looks up what those that wait would find in the cache, if the policy wants to know. Once a
+  // step: it takes time in proportion to their prompts.
+  void Look();
 
-  // Of a request: its priority, and what waiting adds to it.
-  int64_t ClassOf(const LiveRequest& request, int64_t now_us) const;
+  // The next that is not paused; nullptr if there is none.
+  Sequence* Best(int64_t now_us) const;
 
   const std::vector<Sequence*>& sequences() const { return sequences_; }
 
@@ -41,6 +40,7 @@ class WaitQueue {
     double served;
     Candidate candidate;
   };
+  int64_t ClassOf(const LiveRequest& request, int64_t now_us) const;
   Place PlaceOf(const Sequence& sequence, int64_t now_us) const;
   bool Before(const Place& a, const Place& b) const;
 
