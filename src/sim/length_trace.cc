@@ -7,6 +7,7 @@
 
 #include "base/mapped_file.h"
 #include "base/rng.h"
+#include "sim/line_reader.h"
 
 namespace kvern::sim {
 namespace {
@@ -75,16 +76,17 @@ std::string Quote(std::string_view text) {
 
 class Parser {
  public:
-  Parser(std::string_view text, const std::string& name) : rest_(text), name_(name) {}
+  Parser(std::string_view text, const std::string& name)
+      : text_(text), name_(name), lines_(text, name) {}
 
   Result<LengthTrace> Parse() {
-    if (rest_.starts_with("\x1f\x8b")) {
+    if (text_.starts_with("\x1f\x8b")) {
       return Errorf(ErrorCode::kCorrupt, "{}: is compressed: unpack it with gunzip first", name_);
     }
     KVERN_RETURN_IF_ERROR(ParseHeader());
     LengthTrace trace;
     uint64_t origin_ms = 0;
-    while (const auto line = NextLine()) {
+    while (const auto line = lines_.Next()) {
       KVERN_ASSIGN_OR_RETURN(LengthRequest request, ParseRow(*line));
       if (trace.empty()) origin_ms = request.arrival_ms;
       if (request.arrival_ms < origin_ms ||
@@ -100,7 +102,7 @@ class Parser {
 
  private:
   Status ParseHeader() {
-    const auto line = NextLine();
+    const auto line = lines_.Next();
     if (line == kHeader) return {};
     if (line == kAzureHeader) {
       is_azure_ = true;
@@ -137,26 +139,11 @@ class Parser {
         fmt::format("\"{}\" is not a number of tokens from 0 to {}", Quote(text), kMaxTraceTokens));
   }
 
-  // The next line that is not empty, without its end.
-  std::optional<std::string_view> NextLine() {
-    while (!rest_.empty()) {
-      ++line_number_;
-      const size_t end = std::min(rest_.find('\n'), rest_.size());
-      std::string_view line = rest_.substr(0, end);
-      rest_.remove_prefix(std::min(end + 1, rest_.size()));
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      if (!line.empty()) return line;
-    }
-    return std::nullopt;
-  }
+  Error Wrong(const std::string& what) const { return lines_.Wrong(what); }
 
-  Error Wrong(const std::string& what) const {
-    return Errorf(ErrorCode::kCorrupt, "{}:{}: {}", name_, std::max<size_t>(line_number_, 1), what);
-  }
-
-  std::string_view rest_;
+  const std::string_view text_;
   const std::string& name_;
-  size_t line_number_ = 0;
+  LineReader lines_;
   bool is_azure_ = false;
 };
 

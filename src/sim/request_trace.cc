@@ -7,6 +7,7 @@
 
 #include "base/mapped_file.h"
 #include "sim/length_trace.h"
+#include "sim/line_reader.h"
 
 namespace kvern::sim {
 namespace {
@@ -32,10 +33,10 @@ RequestTrace FromLengths(const LengthTrace& lengths) {
 
 class Parser {
  public:
-  Parser(std::string_view text, const std::string& name) : rest_(text), name_(name) {}
+  Parser(std::string_view text, const std::string& name) : lines_(text, name) {}
 
   Result<RequestTrace> Parse() {
-    while (const auto line = NextLine()) {
+    while (const auto line = lines_.Next()) {
       const json document = json::parse(*line, nullptr, false);
       if (!document.is_object()) {
         return Wrong("is no JSON object: is it a trace, and unpacked?");
@@ -198,26 +199,9 @@ class Parser {
     return Wrong(fmt::format("\"{}\" is no number of seconds from 0 to {:g}", field, kMaxSeconds));
   }
 
-  // The next line that is not empty, without its end.
-  std::optional<std::string_view> NextLine() {
-    while (!rest_.empty()) {
-      ++line_number_;
-      const size_t end = std::min(rest_.find('\n'), rest_.size());
-      std::string_view line = rest_.substr(0, end);
-      rest_.remove_prefix(std::min(end + 1, rest_.size()));
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      if (!line.empty()) return line;
-    }
-    return std::nullopt;
-  }
+  Error Wrong(const std::string& what) const { return lines_.Wrong(what); }
 
-  Error Wrong(const std::string& what) const {
-    return Errorf(ErrorCode::kCorrupt, "{}:{}: {}", name_, std::max<size_t>(line_number_, 1), what);
-  }
-
-  std::string_view rest_;
-  const std::string& name_;
-  size_t line_number_ = 0;
+  LineReader lines_;
   RequestTrace trace_;
   uint32_t num_sessions_ = 0;
   uint64_t origin_ms_ = 0;
