@@ -433,6 +433,33 @@ void Scheduler::AdmitWaiting() {
   }
 }
 
+// Whether what its lease lacks comes from elsewhere: another sequence computes it, or a tier has
+// it.
+bool Scheduler::AwaitOthers(Sequence& sequence) {
+  kv::Lease& lease = *sequence.lease;
+  LiveRequest& request = *sequence.request;
+  if (const auto producer = lease.producer()) {
+    auto waiter = cache_.Wait(lease, request.request.priority);
+    CHECK(waiter.ok());
+    sequence.lease.reset();
+    sequence.waiter.emplace(std::move(*waiter));
+    waiters_.emplace(static_cast<uint64_t>(sequence.waiter->id()), &sequence);
+    queue_.Remove(&sequence);
+    sequence.phase = Phase::kWaitingPrefix;
+    request.Log(LifecycleEvent::Kind::kWaiting, now_us_, sequence.completion, producer->end);
+    return true;
+  }
+  if (lease.num_tier_tokens() > 0 && !sequence.has_loaded && cache_.StartLoad(lease).ok()) {
+    queue_.Remove(&sequence);
+    sequence.phase = Phase::kLoading;
+    loading_.push_back(&sequence);
+    request.Log(LifecycleEvent::Kind::kLoading, now_us_, sequence.completion,
+                lease.num_tier_tokens());
+    return true;
+  }
+  return false;
+}
+
 Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
   LiveRequest& request = *sequence.request;
   if (sequence.blocked_bytes > 0 && !running_.empty() && !sequence.lease && !sequence.waiter &&
@@ -445,27 +472,9 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
                                ? cache_.Retry(*std::exchange(sequence.waiter, std::nullopt))
                                : cache_.Lookup(PromptOf(sequence)));
   }
-  kv::Lease& lease = *sequence.lease;
-  if (const auto producer = lease.producer()) {
-    auto waiter = cache_.Wait(lease, request.request.priority);
-    CHECK(waiter.ok());
-    sequence.lease.reset();
-    sequence.waiter.emplace(std::move(*waiter));
-    waiters_.emplace(static_cast<uint64_t>(sequence.waiter->id()), &sequence);
-    queue_.Remove(&sequence);
-    sequence.phase = Phase::kWaitingPrefix;
-    request.Log(LifecycleEvent::Kind::kWaiting, now_us_, sequence.completion, producer->end);
-    return Admission::kWaits;
-  }
-  if (lease.num_tier_tokens() > 0 && !sequence.has_loaded && cache_.StartLoad(lease).ok()) {
-    queue_.Remove(&sequence);
-    sequence.phase = Phase::kLoading;
-    loading_.push_back(&sequence);
-    request.Log(LifecycleEvent::Kind::kLoading, now_us_, sequence.completion,
-                lease.num_tier_tokens());
-    return Admission::kWaits;
-  }
+  if (AwaitOthers(sequence)) return Admission::kWaits;
 
+  kv::Lease& lease = *sequence.lease;
   const size_t found = lease.num_ram_tokens() + lease.num_partial_tokens();
   const size_t chunk = ChunkTokens(found, sequence.tokens.size() - found);
   if (chunk == 0 && found < sequence.tokens.size()) {

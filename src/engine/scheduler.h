@@ -114,6 +114,7 @@ class Scheduler {
   void Unplan(const Sequence& sequence);
 
   void AdmitWaiting();
+  bool AwaitOthers(Sequence& sequence);
   Admission TryAdmit(Sequence& sequence);
   bool Fits(const Sequence& sequence, size_t num_found) const;
   bool YieldTo(const Sequence& sequence);

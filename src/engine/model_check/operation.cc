@@ -1,22 +1,11 @@
 #include "engine/model_check/operation.h"
 
-#include <fmt/format.h>
-
 #include <iterator>
-#include <sstream>
-
-#include "base/rng.h"
 
 namespace kvern::engine::model_check {
 namespace {
 
-struct ActionRow {
-  Action action;
-  std::string_view name;
-  uint32_t weight;
-};
-
-constexpr ActionRow kActions[] = {
+constexpr kv::model_check::ActionRow<Action> kActions[] = {
     {Action::kSubmit, "submit", 60},     {Action::kBurst, "burst", 12},
     {Action::kStep, "step", 150},        {Action::kCancel, "cancel", 12},
     {Action::kRead, "read", 25},         {Action::kPass, "pass", 10},
@@ -25,6 +14,8 @@ constexpr ActionRow kActions[] = {
     {Action::kFailStep, "fail-step", 3}, {Action::kTierFault, "tier-fault", 10},
 };
 static_assert(std::size(kActions) == kNumActions);
+
+constexpr std::span<const kv::model_check::ActionRow<Action>> kRows = kActions;
 
 bool IsOf(const EngineSetup& setup, Action action) {
   switch (action) {
@@ -42,41 +33,17 @@ bool IsOf(const EngineSetup& setup, Action action) {
 
 }  // namespace
 
-std::string_view Name(Action action) { return kActions[static_cast<size_t>(action)].name; }
-
 std::vector<Operation> MakeOperations(const EngineSetup& setup, uint64_t seed, size_t num_steps) {
-  std::vector<Action> lots;  // each as often as its weight
-  for (const ActionRow& row : kActions) {
-    if (IsOf(setup, row.action)) lots.insert(lots.end(), row.weight, row.action);
-  }
-  SplitMix64 random(seed);
-  std::vector<Operation> operations(num_steps);
-  for (Operation& operation : operations) {
-    operation = {.action = lots[random.Below(lots.size())],
-                 .object = static_cast<uint32_t>(random.Below(64)),
-                 .count = static_cast<uint32_t>(random.Below(64)),
-                 .random = random.Next()};
-  }
-  return operations;
+  const auto is_possible = [&](Action action) { return IsOf(setup, action); };
+  return kv::model_check::DrawOperations(kRows, is_possible, seed, num_steps);
 }
 
 std::string ToText(const Operation& operation) {
-  return fmt::format("{} {} {} {:016x}", Name(operation.action), operation.object, operation.count,
-                     operation.random);
+  return kv::model_check::PrintOperation(kRows, operation);
 }
 
 std::optional<Operation> ParseOperation(std::string_view line) {
-  std::istringstream stream{std::string(line)};
-  std::string name;
-  Operation operation;
-  stream >> name >> operation.object >> operation.count >> std::hex >> operation.random;
-  if (stream.fail()) return std::nullopt;
-  for (const ActionRow& row : kActions) {
-    if (row.name != name) continue;
-    operation.action = row.action;
-    return operation;
-  }
-  return std::nullopt;
+  return kv::model_check::ReadOperation(kRows, line);
 }
 
 }  // namespace kvern::engine::model_check

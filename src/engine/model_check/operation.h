@@ -1,8 +1,5 @@
 // What the simulation does to an engine, as plain data: a list of operations is a test case.
-//
-// An operation names the request that it works on modulo how many there are, and carries the
-// randomness that it needs. So it means something in any state, and a list from which some were
-// removed is again a case.
+// See kv/model_check/operation_list.h.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +10,7 @@
 #include <vector>
 
 #include "engine/model_check/setup.h"
+#include "kv/model_check/operation_list.h"
 
 namespace kvern::engine::model_check {
 
@@ -32,14 +30,7 @@ enum class Action : uint8_t {
 };
 inline constexpr size_t kNumActions = static_cast<size_t>(Action::kTierFault) + 1;
 
-struct Operation {
-  Action action = Action::kSubmit;
-  uint32_t object = 0;  // which request, text, …
-  uint32_t count = 0;   // how many steps, …
-  uint64_t random = 0;  // for whatever else it chooses
-};
-
-std::string_view Name(Action action);
+using Operation = kv::model_check::OperationOf<Action>;
 
 // The case of a seed.
 std::vector<Operation> MakeOperations(const EngineSetup& setup, uint64_t seed, size_t num_steps);

@@ -1,14 +1,11 @@
 #include "engine/model_check/runner.h"
 
 #include <chrono>
-#include <functional>
-
-#include "kv/model_check/child.h"
+#include <utility>
 
 namespace kvern::engine::model_check {
 namespace {
 
-using kv::model_check::KindOf;
 using kv::model_check::SecondsSince;
 using kv::model_check::SharedWithChild;
 
@@ -69,17 +66,9 @@ std::optional<std::string> FindingOf(const EngineSetup& setup,
 std::vector<Operation> Shrink(const EngineSetup& setup, std::vector<Operation> operations,
                               const SimulationOptions& options, const std::string& finding,
                               double seconds) {
-  const auto start = std::chrono::steady_clock::now();
-  const std::string kind = KindOf(finding);
-  const std::function<bool(std::span<const Operation>)> fails = [&](auto some) {
-    if (SecondsSince(start) >= seconds) return false;
-    const auto found = FindingOf(setup, some, options);
-    return found && KindOf(*found) == kind;
-  };
-  kv::model_check::RemoveRuns(operations, fails);
-  kv::model_check::SimplifyEach(operations, fails);
-  kv::model_check::RemoveRuns(operations, fails);
-  return operations;
+  return kv::model_check::ShrinkAlike<Operation>(
+      std::move(operations), finding, seconds,
+      [&](auto some) { return FindingOf(setup, some, options); });
 }
 
 HuntResult Hunt(const EngineSetup& setup, uint64_t first_seed, const HuntLimits& limits,
@@ -99,7 +88,8 @@ HuntResult Hunt(const EngineSetup& setup, uint64_t first_seed, const HuntLimits&
   if (finding) {
     auto operations = MakeOperations(setup, progress->seed, kOperationsPerCase);
     operations.resize(progress->num_operations);
-    result.failure = HuntResult::Failure{progress->seed, *finding, std::move(operations)};
+    result.failure =
+        kv::model_check::FailedCase<Operation>{progress->seed, *finding, std::move(operations)};
   }
   result.seconds = SecondsSince(start);
   return result;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/model_check/simulation.h"
+#include "kv/model_check/child.h"
 
 namespace kvern::engine::model_check {
 
@@ -31,23 +32,13 @@ std::vector<Operation> Shrink(const EngineSetup& setup, std::vector<Operation> o
                               const SimulationOptions& options, const std::string& finding,
                               double seconds);
 
-// Until the first limit is reached.
-struct HuntLimits {
-  double seconds = 1;
-  uint64_t num_steps = UINT64_MAX;  // of the engine
-};
+using kv::model_check::HuntLimits;  // in steps of the engine
 
 struct HuntResult {
   uint64_t num_cases = 0;
   SimulationCounts counts;
   double seconds = 0;
-  // Of the first case that failed, the last one that was run.
-  struct Failure {
-    uint64_t seed;
-    std::string finding;
-    std::vector<Operation> operations;  // up to the one that failed
-  };
-  std::optional<Failure> failure;
+  std::optional<kv::model_check::FailedCase<Operation>> failure;
 };
 
 // Runs the cases of seeds first_seed, first_seed + 1, … Every eighth is run twice, and must make

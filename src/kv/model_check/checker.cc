@@ -84,7 +84,7 @@ Checker::~Checker() = default;
 
 void Checker::Do(const Operation& operation) {
   ++num_steps_;
-  Trace("{}: {}", num_steps_, Name(operation.action));
+  if (options_.is_traced) PrintTrace(fmt::format("{}: {}", num_steps_, ToText(operation)));
   Dispatch(operation);
   if (options_.mutation == Mutation::kFlipsByte && num_steps_ % 64 == 0) FlipByte(operation);
   CheckStats(cache_->stats());

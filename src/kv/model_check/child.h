@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <new>
 #include <optional>
@@ -93,5 +94,38 @@ void SimplifyEach(std::vector<Operation>& operations,
     if (operations[i].random != 0) change(i, [](Operation& o) { o.random = 0; });
   }
 }
+
+// A short list, taken from `operations`, that fails with the same kind of finding. Stops early when
+// `seconds` have passed. REQUIRES: `operations` fail with `finding`, which `finding_of` would say.
+template <typename Operation>
+std::vector<Operation> ShrinkAlike(
+    std::vector<Operation> operations, const std::string& finding, double seconds,
+    const std::function<std::optional<std::string>(std::span<const Operation>)>& finding_of) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string kind = KindOf(finding);
+  const std::function<bool(std::span<const Operation>)> fails = [&](auto some) {
+    if (SecondsSince(start) >= seconds) return false;
+    const auto found = finding_of(some);
+    return found && KindOf(*found) == kind;
+  };
+  RemoveRuns(operations, fails);
+  SimplifyEach(operations, fails);
+  RemoveRuns(operations, fails);
+  return operations;
+}
+
+// A hunt ends when the first limit is reached.
+struct HuntLimits {
+  double seconds = 1;
+  uint64_t num_steps = UINT64_MAX;
+};
+
+// What a hunt found: the last case that it ran.
+template <typename Operation>
+struct FailedCase {
+  uint64_t seed;
+  std::string finding;
+  std::vector<Operation> operations;  // up to the one that failed
+};
 
 }  // namespace kvern::kv::model_check

@@ -1,22 +1,11 @@
 #include "kv/model_check/operation.h"
 
-#include <fmt/format.h>
-
-#include <sstream>
-
-#include "base/check.h"
-#include "base/rng.h"
+#include <iterator>
 
 namespace kvern::kv::model_check {
 namespace {
 
-struct ActionRow {
-  Action action;
-  std::string_view name;
-  uint32_t weight;
-};
-
-constexpr ActionRow kActions[] = {
+constexpr ActionRow<Action> kActions[] = {
     {Action::kLookup, "lookup", 60},
     {Action::kRequest, "request", 60},
     {Action::kDropLease, "drop-lease", 15},
@@ -47,6 +36,8 @@ constexpr ActionRow kActions[] = {
 };
 static_assert(std::size(kActions) == kNumActions);
 
+constexpr std::span<const ActionRow<Action>> kRows = kActions;
+
 bool IsOf(const CacheSetup& setup, Action action) {
   switch (action) {
     case Action::kStartLoad:
@@ -68,41 +59,15 @@ bool IsOf(const CacheSetup& setup, Action action) {
 
 }  // namespace
 
-std::string_view Name(Action action) { return kActions[static_cast<size_t>(action)].name; }
-
 std::vector<Operation> MakeOperations(const CacheSetup& setup, uint64_t seed, size_t num_steps) {
-  std::vector<Action> lots;  // each as often as its weight
-  for (const ActionRow& row : kActions) {
-    if (IsOf(setup, row.action)) lots.insert(lots.end(), row.weight, row.action);
-  }
-  SplitMix64 random(seed);
-  std::vector<Operation> operations(num_steps);
-  for (Operation& operation : operations) {
-    operation = {.action = lots[random.Below(lots.size())],
-                 .object = static_cast<uint32_t>(random.Below(64)),
-                 .count = static_cast<uint32_t>(random.Below(64)),
-                 .random = random.Next()};
-  }
-  return operations;
+  const auto is_possible = [&](Action action) { return IsOf(setup, action); };
+  return DrawOperations(kRows, is_possible, seed, num_steps);
 }
 
-std::string ToText(const Operation& operation) {
-  return fmt::format("{} {} {} {:016x}", Name(operation.action), operation.object, operation.count,
-                     operation.random);
-}
+std::string ToText(const Operation& operation) { return PrintOperation(kRows, operation); }
 
 std::optional<Operation> ParseOperation(std::string_view line) {
-  std::istringstream stream{std::string(line)};
-  std::string name;
-  Operation operation;
-  stream >> name >> operation.object >> operation.count >> std::hex >> operation.random;
-  if (stream.fail()) return std::nullopt;
-  for (const ActionRow& row : kActions) {
-    if (row.name != name) continue;
-    operation.action = row.action;
-    return operation;
-  }
-  return std::nullopt;
+  return ReadOperation(kRows, line);
 }
 
 }  // namespace kvern::kv::model_check

@@ -1,8 +1,5 @@
 // What the model checker does to a cache, as plain data: a list of operations is a test case.
-//
-// An operation names the objects that it works on modulo how many there are, and carries the
-// randomness that it needs. So it means something in any state, and a list from which some were
-// removed is again a case.
+// See operation_list.h.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kv/model_check/operation_list.h"
 #include "kv/model_check/setup.h"
 
 namespace kvern::kv::model_check {
@@ -47,14 +45,7 @@ enum class Action : uint8_t {
 };
 inline constexpr size_t kNumActions = static_cast<size_t>(Action::kTierFault) + 1;
 
-struct Operation {
-  Action action = Action::kLookup;
-  uint32_t object = 0;  // which lease, sequence, …
-  uint32_t count = 0;   // how many tokens, …
-  uint64_t random = 0;  // for whatever else it chooses
-};
-
-std::string_view Name(Action action);
+using Operation = OperationOf<Action>;
 
 // The case of a seed.
 std::vector<Operation> MakeOperations(const CacheSetup& setup, uint64_t seed, size_t num_steps);

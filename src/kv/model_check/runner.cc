@@ -1,9 +1,7 @@
 #include "kv/model_check/runner.h"
 
 #include <chrono>
-#include <functional>
-
-#include "kv/model_check/child.h"
+#include <utility>
 
 namespace kvern::kv::model_check {
 namespace {
@@ -17,12 +15,6 @@ struct Progress {
   uint64_t num_steps = 0;          // of all cases
   uint64_t num_steps_of_case = 0;  // begun
 };
-
-bool FailsAlike(const CacheSetup& setup, std::span<const Operation> operations,
-                const CheckerOptions& options, const std::string& kind) {
-  const auto finding = FindingOf(setup, operations, options);
-  return finding && KindOf(*finding) == kind;
-}
 
 void RunCaseWith(const CacheSetup& setup, std::span<const Operation> operations,
                  const CheckerOptions& options, Progress& progress) {
@@ -53,15 +45,8 @@ std::optional<std::string> FindingOf(const CacheSetup& setup, std::span<const Op
 std::vector<Operation> Shrink(const CacheSetup& setup, std::vector<Operation> operations,
                               const CheckerOptions& options, const std::string& finding,
                               double seconds) {
-  const auto start = Clock::now();
-  const std::string kind = KindOf(finding);
-  const std::function<bool(std::span<const Operation>)> fails = [&](auto some) {
-    return SecondsSince(start) < seconds && FailsAlike(setup, some, options, kind);
-  };
-  RemoveRuns(operations, fails);
-  SimplifyEach(operations, fails);
-  RemoveRuns(operations, fails);
-  return operations;
+  return ShrinkAlike<Operation>(std::move(operations), finding, seconds,
+                                [&](auto some) { return FindingOf(setup, some, options); });
 }
 
 HuntResult Hunt(const CacheSetup& setup, uint64_t first_seed, const HuntLimits& limits,
@@ -82,7 +67,7 @@ HuntResult Hunt(const CacheSetup& setup, uint64_t first_seed, const HuntLimits& 
   if (finding) {
     auto operations = MakeOperations(setup, progress->seed, kStepsPerCase);
     operations.resize(progress->num_steps_of_case);
-    result.failure = HuntResult::Failure{progress->seed, *finding, std::move(operations)};
+    result.failure = FailedCase<Operation>{progress->seed, *finding, std::move(operations)};
   }
   result.seconds = SecondsSince(start);
   return result;

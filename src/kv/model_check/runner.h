@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kv/model_check/checker.h"
+#include "kv/model_check/child.h"
 
 namespace kvern::kv::model_check {
 
@@ -30,23 +31,11 @@ std::vector<Operation> Shrink(const CacheSetup& setup, std::vector<Operation> op
                               const CheckerOptions& options, const std::string& finding,
                               double seconds);
 
-// Until the first limit is reached.
-struct HuntLimits {
-  double seconds = 1;
-  uint64_t num_steps = UINT64_MAX;
-};
-
 struct HuntResult {
   uint64_t num_cases = 0;
   uint64_t num_steps = 0;
   double seconds = 0;
-  // Of the first case that failed, the last one that was run.
-  struct Failure {
-    uint64_t seed;
-    std::string finding;
-    std::vector<Operation> operations;  // up to the one that failed
-  };
-  std::optional<Failure> failure;
+  std::optional<FailedCase<Operation>> failure;
 };
 
 // Runs the cases of seeds first_seed, first_seed + 1, …
