@@ -69,7 +69,9 @@ struct Request {
   int priority = 0;                         // higher is better
   std::optional<int64_t> deadline_us = {};  // after Submit(); what is there by then is the answer
   std::string tenant = {};                  // tenants get equal shares of the engine
-  std::optional<std::string> cache_group = {};  // who shares cached text; none: the tenant
+  // Who shares cached text: those of the group. None: those of the tenant, whose text no group
+  // sees.
+  std::optional<std::string> cache_group = {};
   CacheUse cache = {};
 
   // A reader that is so many chunks behind makes its request pause. 0: no bound.

@@ -20,6 +20,9 @@ constexpr int64_t kPollUs = 500;
 // Tenants that are remembered for what they were served while they have no request.
 constexpr size_t kMaxTenants = 4096;
 
+// Times any priority, it is a time.
+constexpr int64_t kMaxAgeingUs = 1'000'000'000;
+
 Status CheckOptions(const SchedulerOptions& options) {
   const auto fail = [](std::string_view field, std::string_view rule) {
     return Errorf(ErrorCode::kInvalidArgument, "SchedulerOptions::{}: {}", field, rule);
@@ -28,7 +31,9 @@ Status CheckOptions(const SchedulerOptions& options) {
   if (options.target_token_us < 0) return fail("target_token_us", "must be 0 (off) or more");
   if (options.max_running == 0) return fail("max_running", "must be at least 1");
   if (options.max_waiting == 0) return fail("max_waiting", "must be at least 1");
-  if (options.ageing_us <= 0) return fail("ageing_us", "must be at least 1");
+  if (options.ageing_us <= 0 || options.ageing_us > kMaxAgeingUs) {
+    return fail("ageing_us", "must be from 1 to 1,000,000,000");
+  }
   if (!(options.watermark >= 0 && options.watermark < 1)) {
     return fail("watermark", "must be at least 0 and less than 1");
   }
@@ -75,10 +80,14 @@ void Core::CheckInvariants() const { impl_->CheckInvariants(); }
 Status Core::Impl::CheckFits(const Request& request) const {
   const size_t num_prompt = request.tokens.size();
   const uint32_t vocab_size = parts_.executor->info().vocab_size;
-  for (const TokenId token : request.tokens) {
-    if (static_cast<uint32_t>(token) < vocab_size) continue;
-    return Errorf(ErrorCode::kInvalidArgument, "tokens: {} is outside the vocabulary of {}",
-                  static_cast<uint32_t>(token), vocab_size);
+  if (num_prompt == 0) {
+    return Errorf(ErrorCode::kInvalidArgument, "tokens: the prompt has none: send at least one");
+  }
+  for (size_t i = 0; i < num_prompt; ++i) {
+    const auto token = static_cast<uint32_t>(request.tokens[i]);
+    if (token < vocab_size) continue;
+    return Errorf(ErrorCode::kInvalidArgument, "tokens[{}]: {} is outside the vocabulary of {}", i,
+                  token, vocab_size);
   }
   if (!request.stop.empty() && parts_.tokenizer == nullptr) {
     return Errorf(ErrorCode::kInvalidArgument, "stop: there is no tokenizer to find texts with");
@@ -144,13 +153,13 @@ Tenant* Core::Impl::TenantOf(const std::string& name) {
 }
 
 Result<kv::NamespaceId> Core::Impl::NamespaceOf(const Request& request) {
-  const std::string& group = request.cache_group.value_or(request.tenant);
+  std::string group = SharingGroupOf(request);
   const auto known = namespaces_.find(group);
   if (known != namespaces_.end()) return known->second;
   kv::NamespaceSpec spec = parts_.ns;
   spec.tenant = group;
   KVERN_ASSIGN_OR_RETURN(const kv::NamespaceId ns, parts_.cache->OpenNamespace(spec));
-  namespaces_.emplace(group, ns);
+  namespaces_.emplace(std::move(group), ns);
   return ns;
 }
 

@@ -156,6 +156,29 @@ TEST(CoreTest, WhatCanNeverFitIsRefusedWithTheNumbers) {
   EXPECT_TRUE(fits.has_finish(FinishReason::kLength));
 }
 
+TEST(CoreTest, APromptNeedsTokensOfTheVocabulary) {
+  TestEngine engine(/*num_blocks=*/8);
+  EXPECT_THAT(engine.TrySubmit(Ask({}, 1)).error().message, HasSubstr("send at least one"));
+  EXPECT_THAT(engine.TrySubmit(Ask({TokenId{1}, TokenId{24}}, 1)).error().message,
+              HasSubstr("tokens[1]: 24 is outside the vocabulary of 24"));
+}
+
+TEST(CoreTest, AGroupNamedLikeATenantDoesNotShareItsText) {
+  TestEngine engine(/*num_blocks=*/40);
+  Request request = Ask(Text(64, 1), 2);
+  request.tenant = "ann";
+  engine.Submit(request);
+  engine.Finish();
+  Request of_group = request, of_tenant = request;
+  of_group.tenant = "bob";
+  of_group.cache_group = "ann";
+  Client& stranger = engine.Submit(of_group);
+  Client& owner = engine.Submit(of_tenant);
+  engine.Finish();
+  EXPECT_EQ(stranger.report().prompt.hit(), 0);
+  EXPECT_EQ(owner.report().prompt.hit(), 63);
+}
+
 TEST(CoreTest, ASharedPrefixIsComputedOnceThoughAllComeTogether) {
   TestEngine engine(/*num_blocks=*/400, {.step_tokens = 128});
   const std::vector<TokenId> prefix = Text(320, 1);

@@ -1,7 +1,5 @@
 #include "engine/request_check.h"
 
-#include <string>
-
 #include "text/utf8.h"
 
 namespace kvern::engine {
@@ -48,6 +46,12 @@ Status CheckRequest(const Request& request) {
     if (!IsUtf8(stop)) return Errorf(ErrorCode::kInvalidArgument, "stop[{}]: is not UTF-8", i);
   }
   return {};
+}
+
+std::string SharingGroupOf(const Request& request) {
+  const std::string& name = request.cache_group.value_or(request.tenant);
+  if (name.empty()) return "";
+  return (request.cache_group ? "group " : "tenant ") + name;
 }
 
 }  // namespace kvern::engine

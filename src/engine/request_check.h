@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/result.h"
 #include "kvern/engine.h"
@@ -20,5 +21,9 @@ inline constexpr int64_t kMaxTimeUs = 1'000'000'000'000'000;  // decades: sums d
 
 // Errors: kInvalidArgument, naming the field.
 Status CheckRequest(const Request& request);
+
+// Requests of which this is the same share cached text. No group is named like a tenant is, so
+// nobody gets at a tenant's text by naming it. An empty name: everybody without tenant.
+std::string SharingGroupOf(const Request& request);
 
 }  // namespace kvern::engine

@@ -132,16 +132,12 @@ struct Engine::Impl {
   size_t num_live = 0;       // those on their way to the core included
   uint64_t num_refused = 0;  // that the core never saw
   EngineStats stats;
-  std::map<std::string, kv::NamespaceId> namespaces;  // by NamespaceKey()
+  std::map<std::string, kv::NamespaceId> namespaces;  // by SharingGroupOf(), for Explain()
 
   std::thread thread;
 };
 
 namespace {
-
-std::string NamespaceKey(const Request& request) {
-  return request.cache_group ? "group " + *request.cache_group : "tenant " + request.tenant;
-}
 
 Result<text::ChatTemplate> ParseTemplate(const EngineParts& parts) {
   if (parts.chat_template.empty() || parts.core.tokenizer == nullptr) {
@@ -233,17 +229,10 @@ Result<std::vector<TokenId>> Engine::Impl::PromptOf(const Request& request) cons
     if (!tokens.empty()) return tokens;
     return Errorf(ErrorCode::kInvalidArgument, "text: has no tokens: send more of it");
   }
-  const uint32_t vocab_size = parts.core.executor->info().vocab_size;
-  for (size_t i = 0; i < request.tokens.size(); ++i) {
-    if (static_cast<uint32_t>(request.tokens[i]) < vocab_size) continue;
-    return Errorf(ErrorCode::kInvalidArgument, "tokens[{}]: {} is outside the vocabulary of {}", i,
-                  static_cast<uint32_t>(request.tokens[i]), vocab_size);
-  }
   return request.tokens;
 }
 
 Status Engine::Impl::Prepare(Request& request) const {
-  KVERN_RETURN_IF_ERROR(engine::CheckRequest(request));
   if (parts.check_sampling) KVERN_RETURN_IF_ERROR(parts.check_sampling(request.sampling));
   KVERN_ASSIGN_OR_RETURN(request.tokens, PromptOf(request));
   request.text = {};
@@ -281,8 +270,9 @@ Result<std::shared_ptr<Reply::Impl>> Engine::Impl::Submit(Request request) {
     return reply;
   }
   if (home->mailbox.IsOwner()) {
-    return CountRefusal(
-        Errorf(ErrorCode::kOverloaded, "{} requests are live already", max_waiting));
+    return CountRefusal(Errorf(ErrorCode::kOverloaded,
+                               "{} requests are live already: try again when some have ended",
+                               max_waiting));
   }
   home->mailbox.Call(submit);
   if (!verdict->ok()) return verdict->error();
@@ -315,14 +305,14 @@ Status Engine::Impl::SubmitNow(Core& target, Request request, int64_t arrival_us
 Result<kv::NamespaceId> Engine::Impl::OpenNamespace(Core& target, const Request& request) {
   KVERN_ASSIGN_OR_RETURN(const kv::NamespaceId ns, target.NamespaceOf(request));
   const std::lock_guard lock(mutex);
-  namespaces.emplace(NamespaceKey(request), ns);
+  namespaces.emplace(engine::SharingGroupOf(request), ns);
   return ns;
 }
 
 Result<kv::NamespaceId> Engine::Impl::FindNamespace(const Request& request) {
   {
     const std::lock_guard lock(mutex);
-    const auto known = namespaces.find(NamespaceKey(request));
+    const auto known = namespaces.find(engine::SharingGroupOf(request));
     if (known != namespaces.end()) return known->second;
   }
   if (home->mailbox.IsOwner()) {

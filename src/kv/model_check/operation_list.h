@@ -1,5 +1,5 @@
-// What the model checkers' test cases are made of: lists of operations, drawn by weight from a table
-// of actions, printed and read again. Plain data.
+// What the model checkers' test cases are made of: lists of operations, drawn by weight from a
+// table of actions, printed and read again. Plain data.
 //
 // An operation names the objects that it works on modulo how many there are, and carries the
 // randomness that it needs. So it means something in any state, and a list from which some were

@@ -12,8 +12,8 @@
 //   Setup (with name and help), Options (with full_check_every and is_traced), Operation;
 //   Setups(), FindSetup(name), ParseOperation(line);
 //   NumSteps(HuntResult), Details(HuntResult): a line more for people, or "";
-// beside which Hunt, Shrink, FindingOf, RunCase (runner.h) and ToText (operation.h) are found by its
-// types. One thread: it forks.
+// beside which Hunt, Shrink, FindingOf, RunCase (runner.h) and ToText (operation.h) are found by
+// its types. One thread: it forks.
 #pragma once
 
 #include <fmt/format.h>
