@@ -28,7 +28,6 @@ using engine::EngineParts;
 using engine::Mailbox;
 using engine::ReplyHome;
 using engine::ReplyState;
-using engine::RequestId;
 
 namespace {
 
@@ -205,10 +204,10 @@ void Engine::Impl::CompleteFinished() {
 }
 
 void Engine::Impl::PublishStats(const Core& source) {
-  EngineStats now = source.stats();
+  const EngineStats now = source.stats();
   stats_us = parts.core.clock->now_us();
   const std::lock_guard lock(mutex);
-  stats = std::move(now);
+  stats = now;
 }
 
 Result<std::vector<TokenId>> Engine::Impl::PromptOf(const Request& request) const {
