@@ -3,13 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 #include <utility>
 
 namespace kvern::engine::one_answer {
 namespace {
 
-bool SameBits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+bool SameBits(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
 
 std::optional<std::string> FindTokenDifference(const SampledToken& expected,
                                                const SampledToken& actual) {

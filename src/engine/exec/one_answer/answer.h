@@ -23,7 +23,7 @@ struct LogitKey {
   uint32_t completion;
   uint32_t position;  // of the token that they follow
 
-  auto operator<=>(const LogitKey&) const = default;
+  auto operator<=>(const LogitKey&) const = default;  // NOLINT: clang-tidy's mistake
 };
 
 // A hash of each row of logits from which a token was sampled.

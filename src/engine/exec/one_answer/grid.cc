@@ -137,6 +137,7 @@ Result<Outcome> Grid::Run(const Combination& combination, uint64_t seed) {
   KVERN_ASSIGN_OR_RETURN(AnsweredSet* const set, SetOf(model.k_dtype, model.v_dtype));
   const std::vector<Case> cases = CasesFor(combination, set->cases);
   std::vector<Submission> submissions;
+  submissions.reserve(cases.size());
   for (const Case& asked : cases) submissions.push_back({.asked = &asked});
   SplitMix64 random(seed);
   if (combination.arrival == Arrival::kRandom || combination.arrival == Arrival::kThreads) {

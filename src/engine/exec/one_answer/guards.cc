@@ -53,6 +53,7 @@ Case MakeCase(std::string name, std::span<const TokenId> prompt, size_t max_toke
 Status Compare(CoreRun& run, Reference& reference, const std::vector<const Case*>& cases,
                const std::function<bool(const Case&)>& compared, Outcome& outcome) {
   std::vector<Submission> submissions;
+  submissions.reserve(cases.size());
   for (const Case* asked : cases) submissions.push_back({.asked = asked});
   KVERN_ASSIGN_OR_RETURN(std::vector<RequestAnswer> answers, run.Answer(submissions));
   for (size_t i = submissions.size(); i-- > 0;) {

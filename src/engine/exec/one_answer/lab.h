@@ -32,7 +32,7 @@ struct ModelKey {
   std::string isa = "auto";
   size_t num_threads = 2;
 
-  auto operator<=>(const ModelKey&) const = default;
+  auto operator<=>(const ModelKey&) const = default;  // NOLINT: clang-tidy's mistake
 };
 
 // Moves only when told, so that a run makes the same decisions each time.
