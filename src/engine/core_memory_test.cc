@@ -1,4 +1,5 @@
-// What the engine allocates for a token: nothing, but where a block begins or is published. A
+// What the engine allocates for a token: nothing, but where a block begins or is published, and for
+// the chunk that a reader gets to keep. A
 // program of its own: it counts every operator new. What executors allocate is not counted;
 // exec/step_memory_test.cc does that for the CPU's.
 #include <gtest/gtest.h>
@@ -17,6 +18,7 @@
 #include "engine/model_check/fake_executor.h"
 #include "engine/model_check/fake_model.h"
 #include "engine/model_check/fake_proposer.h"
+#include "engine/reply_state.h"
 #include "text/vocab_test_util.h"
 
 namespace {
@@ -107,11 +109,14 @@ class Listener final : public ReplySink {
   size_t num_bytes = 0;
 };
 
+enum class Reader { kNone, kCallback, kQueue };
+
 struct Options {
   size_t num_requests = 24;
   bool is_cached = true;
   bool has_text = false;
   bool has_drafts = false;
+  Reader reader = Reader::kNone;
   size_t num_blocks = 4096;
   size_t num_cached = 0;  // tokens of a text that fills the cache before
   SchedulerOptions scheduler = {};
@@ -156,11 +161,17 @@ class DecodingEngine {
     for (uint32_t i = 0; i < options.num_requests; ++i) Submit(options, i);
   }
 
-  // Returns what it allocated.
+  ~DecodingEngine() {
+    core_.reset();
+    home_->finished.clear();
+  }
+
+  // A step, whose chunks are read. Returns what that allocated.
   size_t Step() {
     num_allocations = 0;
     is_counting = true;
     const bool has_worked = core_->Step();
+    for (const auto& reply : replies_) reply->Next(/*timeout_us=*/0);
     is_counting = false;
     EXPECT_TRUE(has_worked);
     return num_allocations;
@@ -194,7 +205,14 @@ class DecodingEngine {
     request.seed = index;
     request.cache.use = request.cache.publish = options.is_cached;
     if (options.has_text) request.stop = {"no_such_text", "never"};
-    ASSERT_TRUE(core_->Submit(std::move(request), &listeners_.emplace_back()).ok());
+    ReplySink* sink = nullptr;
+    if (options.reader == Reader::kNone) {
+      sink = &listeners_.emplace_back();
+    } else {
+      if (options.reader == Reader::kCallback) request.on_chunk = [](const Chunk&) {};
+      sink = replies_.emplace_back(std::make_shared<ReplyState>(home_, request, index)).get();
+    }
+    ASSERT_TRUE(core_->Submit(std::move(request), sink).ok());
   }
 
   const FakeModel model_{.groups = {model_check::FullGroup()}};
@@ -207,6 +225,8 @@ class DecodingEngine {
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::unique_ptr<kv::KvCache> cache_;
   std::deque<Listener> listeners_;
+  const std::shared_ptr<ReplyHome> home_ = std::make_shared<ReplyHome>();
+  std::vector<std::shared_ptr<ReplyState>> replies_;
   std::unique_ptr<Core> core_;
 };
 
@@ -275,9 +295,19 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"WithText", {.has_text = true}},
         Case{"WithDrafts", {.num_requests = 4, .has_drafts = true}},
         Case{"WithDraftsUncached", {.num_requests = 4, .is_cached = false, .has_drafts = true}},
+        Case{"ForACallback", {.reader = Reader::kCallback}},
         Case{"WhileOthersWait", {.scheduler = {.max_running = 12}}},
         Case{"WhileTextIsEvicted", {.num_requests = 6, .num_blocks = 170, .num_cached = 1000}}),
     [](const auto& info) { return info.param.name; });
+
+// A chunk that waits for its reader: its list of tokens, and now and then a piece of the queue.
+TEST(CoreMemory, AQueuedChunkTakesLittle) {
+  const Options options = {.reader = Reader::kQueue};
+  const Counts counts = CountAllocations(options);
+  const size_t num_chunks = counts.quiet_steps * options.num_requests;
+  EXPECT_GE(counts.in_quiet_steps, num_chunks);
+  EXPECT_LE(counts.in_quiet_steps, num_chunks + num_chunks / 2);
+}
 
 TEST(CoreMemory, AllocationsAreCounted) {
   num_allocations = 0;
