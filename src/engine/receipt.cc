@@ -117,7 +117,7 @@ class Reader {
  public:
   explicit Reader(const Json& root) : root_(root) {}
 
-  const Status& status() const { return status_; }
+  Status status() const { return status_; }
 
   void Fail(std::string_view path, std::string_view problem) {
     if (status_.ok()) {
