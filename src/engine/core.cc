@@ -376,7 +376,7 @@ void Core::Impl::CheckInvariants() const {
       CHECK(sequence->phase != Phase::kWaitingPrefix || sequence->waiter);
       CHECK(sequence->phase != Phase::kLoading || sequence->lease);
       if (!sequence->kv) continue;
-      CHECK(sequence->kv->length() == sequence->kv->committed());
+      CHECK(sequence->num_computed() == sequence->kv->committed());
       CHECK(sequence->kv->length() <= sequence->tokens.size());
       CHECK(sequence->tokens.size() < sequence->num_prompt() + request->max_tokens);
     }

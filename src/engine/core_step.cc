@@ -44,6 +44,8 @@ void Core::Impl::Run(std::span<const ScheduledSlice> slices, int64_t begin_us) {
 
 void Core::Impl::BuildPlan(std::span<const ScheduledSlice> slices) {
   const size_t num_groups = parts_.executor->info().groups.size();
+  const uint32_t num_layers = parts_.executor->info().num_layers;
+  size_t num_parts = 0;  // 0 or 1, the last
   views_.clear();
   views_.reserve(slices.size() * num_groups);
   samples_.clear();
@@ -59,6 +61,11 @@ void Core::Impl::BuildPlan(std::span<const ScheduledSlice> slices) {
         .first_position = static_cast<uint32_t>(scheduled.first),
         .views = std::span(views_).last(num_groups),
         .query_only = scheduled.query_only};
+    if (scheduled.first_layer > 0 || scheduled.end_layer < num_layers) {
+      slice.first_layer = scheduled.first_layer;
+      slice.end_layer = scheduled.end_layer;
+      ++num_parts;
+    }
     if (scheduled.samples) {
       samples_.push_back({.params = &sequence.request->request.sampling,
                           .history = sequence.tokens,
@@ -69,7 +76,7 @@ void Core::Impl::BuildPlan(std::span<const ScheduledSlice> slices) {
     }
     plan_.slices.push_back(slice);
   }
-  shared_groups_.Find(plan_.slices, plan_.shared);
+  shared_groups_.Find(std::span(plan_.slices).first(slices.size() - num_parts), plan_.shared);
 }
 
 Result<std::span<const SliceOutput>> Core::Impl::Execute() {
@@ -106,7 +113,8 @@ void Core::Impl::Commit(const ScheduledSlice& slice, const SliceOutput& output) 
   // First, for a damaged row may be the reason of a failure.
   if (slice.query_only && !CheckStored(slice, output)) return;
   if (!output.status.ok()) return Fail(sequence, output.status.error());
-  request.tenant->served += WorkOf(slice.first, slice.num_tokens);
+  request.tenant->served += slice.work;
+  if (slice.end_layer < parts_.executor->info().num_layers) return;  // its chunk goes on
   const bool is_prefill =
       slice.num_tokens > 1 + slice.num_drafts || slice.first < sequence.num_prompt();
   if (is_prefill) {

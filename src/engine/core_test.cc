@@ -58,7 +58,9 @@ class TestEngine {
                    .max_step_tokens = 2048,
                    .groups = model_.groups,
                    .weight_bytes = 0,
-                   .scratch_bytes = 0},
+                   .scratch_bytes = 0,
+                   .num_layers = 6,
+                   .max_carried_tokens = 32},
                   options.step_tokens, &clock_),
         poisoned_(&executor_) {
     kv::KvCacheOptions kv_options;

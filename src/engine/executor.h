@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,6 +44,12 @@ struct Slice {
   // For one token whose K/V an earlier step stored: it attends and stores nothing; its K/V is
   // computed and compared with what is stored (rule K5).
   bool query_only = false;
+  // Its layers are [first_layer, end_layer); all, if not given. Where they are not all, it is the
+  // plan's last slice, in no group, of at most max_carried_tokens tokens, with logits only of the
+  // last layer. Where they do not begin with the first, the plan before this one left the same
+  // tokens there.
+  uint32_t first_layer = 0;
+  std::optional<uint32_t> end_layer = {};
 };
 
 // Slices whose first `num_chunks` KV chunks are the same blocks in every group.
@@ -72,6 +79,8 @@ struct ExecutorInfo {
   std::vector<kv::GroupSpec> groups;
   size_t weight_bytes;
   size_t scratch_bytes;
+  uint32_t num_layers = 1;
+  uint32_t max_carried_tokens = 0;  // of a slice that is not in all layers; 0: there are none
 };
 
 class Executor {

@@ -6,14 +6,6 @@
 #include "base/check.h"
 
 namespace kvern::engine {
-namespace {
-
-// A prefill that has to leave time for others goes on by at least so many tokens a step. Deep in a
-// long prompt a token takes milliseconds, so more would miss the target.
-constexpr size_t kMinChunk = 1;
-
-}  // namespace
-
 Scheduler::Scheduler(const CoreParts& parts, const SchedulingPolicy* policy,
                      const SchedulerOptions& options)
     : cache_(*parts.cache),
@@ -34,6 +26,11 @@ Scheduler::Scheduler(const CoreParts& parts, const SchedulingPolicy* policy,
   }
   const size_t num_blocks = kv_options.budget_bytes / block_bytes_;
   capacity_blocks_ = num_blocks - std::min(num_blocks, num_zero_blocks);
+  const ExecutorInfo& info = parts.executor->info();
+  num_layers_ = info.num_layers;
+  // It finds room in what decoding leaves of every step.
+  kept_tokens_ = std::min(std::max<size_t>(1, options.step_tokens / 8), options.step_tokens - 1);
+  max_chunk_tokens_ = std::min<size_t>(info.max_carried_tokens, kept_tokens_);
 }
 
 // ---- Lists
@@ -60,6 +57,7 @@ void Scheduler::Start(Sequence& sequence, kv::Sequence blocks) {
 }
 
 void Scheduler::Remove(Sequence* sequence) {
+  DropChunk(*sequence);
   std::erase(running_, sequence);
   std::erase(loading_, sequence);
   queue_.Remove(sequence);
@@ -100,7 +98,7 @@ std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
   tokens_left_ = options_.step_tokens;
   failures_.clear();
   work_ = 0;
-  has_prefill_ = is_kv_bound_ = is_queue_bound_ = false;
+  has_prefill_ = has_chunk_ = is_kv_bound_ = is_queue_bound_ = false;
   cache_.SetTime(now_us);
   cache_.PollTier();
   TakeEvents();
@@ -115,6 +113,7 @@ std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
   }
   const bool has_loaded = PollLoads();
   if (!max_slices_ || running_.empty()) AdmitWaiting();
+  PutChunkLast();
   while (DropLease(nullptr)) {
   }
   // What was let go of at the end may be what the next step needs.
@@ -128,6 +127,7 @@ std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
 void Scheduler::Told(bool succeeded, int64_t execute_us) {
   if (!succeeded) {
     max_slices_ = std::max<size_t>(1, slices_.size() / 2);
+    if (in_chunk_ != nullptr) DropChunk(*in_chunk_);
     return;
   }
   for (const ScheduledSlice& slice : slices_) slice.sequence->last_step = step_;
@@ -212,7 +212,7 @@ void Scheduler::Draft() {
                                                        .per_token_us = cost_.rate_us() * history,
                                                        .draft_token_us = draft_cost_.us(),
                                                        .num_sequences = num_decoding});
-    const size_t room = options_.step_tokens / num_decoding;
+    const size_t room = (options_.step_tokens - kept_tokens_) / num_decoding;
     const size_t most = std::min({wanted, MaxDraft(*sequence), room - std::min<size_t>(room, 1)});
     if (most == 0) continue;
     drafts_.push_back({sequence->key(), sequence->tokens, most, &sequence->draft});
@@ -235,21 +235,24 @@ void Scheduler::PlanDecodes() {
       decoding_.push_back(sequence);
     }
   }
-  // Where not all find room in a step they take turns, and leave some for prefill.
-  size_t most = options_.step_tokens;
-  if (is_prefill_wanted) most -= std::max<size_t>(1, most / 8);
-  if (decoding_.size() > std::max<size_t>(most, 1)) {
-    std::ranges::stable_sort(decoding_, {}, &Sequence::last_step);
-    decoding_.resize(std::max<size_t>(most, 1));
+  const size_t kept = is_prefill_wanted ? kept_tokens_ : 0;
+  tokens_left_ -= kept;
+  // Where not all find room in a step they take turns.
+  if (decoding_.size() > tokens_left_) {
+    std::ranges::sort(decoding_, [&](const Sequence* a, const Sequence* b) {
+      return a->last_step != b->last_step ? a->last_step < b->last_step : RankOf(*a) < RankOf(*b);
+    });
+    decoding_.resize(tokens_left_);
     is_queue_bound_ = true;
   }
   for (Sequence* const sequence : decoding_) PlanDecode(*sequence);
+  tokens_left_ += kept;
 }
 
 bool Scheduler::PlanDecode(Sequence& sequence) {
   if (sequence.phase != Phase::kRunning || tokens_left_ == 0) return false;  // it yielded
   if (sequence.num_missing() == 0) {
-    AddSlice(sequence, 1, 0);
+    AddSlice(sequence, 1, 0, num_layers_);
     return true;
   }
   size_t num_drafts = std::min(sequence.draft.size(), tokens_left_ - 1);
@@ -259,43 +262,7 @@ bool Scheduler::PlanDecode(Sequence& sequence) {
     FailIfAlone(sequence);
     return false;
   }
-  AddSlice(sequence, 1 + num_drafts, num_drafts);
-  return true;
-}
-
-// ---- Prefill
-
-void Scheduler::PlanPrefills() {
-  for (Sequence* const sequence : order_) {
-    if (sequence->phase != Phase::kRunning || sequence->is_decoding()) continue;
-    if (tokens_left_ == 0) {
-      is_queue_bound_ = true;
-      return;
-    }
-    PlanPrefill(*sequence);
-  }
-}
-
-size_t Scheduler::ChunkTokens(size_t position, size_t num_missing) const {
-  const size_t most = std::min(num_missing, tokens_left_);
-  const bool others_decode = !slices_.empty();
-  if (options_.target_token_us == 0 || !others_decode) return most;
-  const auto target = static_cast<double>(options_.target_token_us);
-  const size_t within = cost_.TokensWithin(target, work_, position, most);
-  // The first prefill of a step goes on whatever the target.
-  return has_prefill_ ? within : std::max(within, std::min(most, kMinChunk));
-}
-
-bool Scheduler::PlanPrefill(Sequence& sequence) {
-  size_t chunk = ChunkTokens(sequence.kv->length(), sequence.num_missing());
-  const bool had_turn = chunk > 0;
-  while (chunk > 0 && !MakeRoom(sequence, chunk)) chunk /= 2;
-  if (chunk == 0) {
-    if (had_turn) FailIfAlone(sequence);
-    return false;
-  }
-  AddSlice(sequence, chunk, 0);
-  has_prefill_ = true;
+  AddSlice(sequence, 1 + num_drafts, num_drafts, num_layers_);
   return true;
 }
 
@@ -315,11 +282,13 @@ void Scheduler::PlanIsolated() {
 }
 
 // REQUIRES: its blocks are reserved.
-void Scheduler::AddSlice(Sequence& sequence, size_t num_tokens, size_t num_drafts) {
+void Scheduler::AddSlice(Sequence& sequence, size_t num_tokens, size_t num_drafts,
+                         uint32_t end_layer) {
   ScheduledSlice slice = {.sequence = &sequence,
                           .first = sequence.kv->length(),
                           .num_tokens = num_tokens,
-                          .num_drafts = num_drafts};
+                          .num_drafts = num_drafts,
+                          .end_layer = end_layer};
   slice.query_only = slice.first == sequence.tokens.size();
   if (slice.query_only) {
     --slice.first;
@@ -331,9 +300,22 @@ void Scheduler::AddSlice(Sequence& sequence, size_t num_tokens, size_t num_draft
     CHECK(appended.ok());
     CountBlocks(sequence, sequence.kv->length());
   }
-  slice.samples = slice.first + num_tokens == sequence.tokens.size();
-  tokens_left_ -= num_tokens;
-  work_ += WorkOf(slice.first, num_tokens);
+  Plan(slice);
+}
+
+void Scheduler::Plan(ScheduledSlice slice) {
+  Sequence& sequence = *slice.sequence;
+  const bool ends = slice.end_layer == num_layers_;
+  slice.samples = ends && slice.first + slice.num_tokens == sequence.tokens.size();
+  slice.work =
+      WorkOf(slice.first, slice.num_tokens) * (slice.end_layer - slice.first_layer) / num_layers_;
+  has_chunk_ |= slice.first_layer > 0 || !ends;
+  in_chunk_ = ends ? in_chunk_ : &sequence;
+  if (ends && in_chunk_ == &sequence) in_chunk_ = nullptr;
+  sequence.chunk_tokens = ends ? 0 : slice.num_tokens;
+  sequence.chunk_layers = ends ? 0 : slice.end_layer;
+  tokens_left_ -= slice.num_tokens;
+  work_ += slice.work;
   slices_.push_back(slice);
 }
 
@@ -387,6 +369,7 @@ void Scheduler::Preempt(Sequence& sequence, int64_t now_us) {
   ++sequence.request->report.preemptions;
   ++counts_.preemptions;
   CountBlocks(sequence, 0);
+  DropChunk(sequence);
   sequence.kv.reset();
   sequence.has_loaded = false;
   std::erase(running_, &sequence);
@@ -401,7 +384,7 @@ void Scheduler::Unplan(const Sequence& sequence) {
   std::vector<TokenId>& tokens = found->sequence->tokens;
   tokens.resize(tokens.size() - found->num_drafts);
   tokens_left_ += found->num_tokens;
-  work_ -= WorkOf(found->first, found->num_tokens);
+  work_ -= found->work;
   slices_.erase(found);
 }
 
@@ -419,7 +402,9 @@ kv::Prompt Scheduler::PromptOf(const Sequence& sequence) const {
 }
 
 void Scheduler::AdmitWaiting() {
-  if (tokens_left_ > 0) queue_.Look();
+  const bool may_admit =
+      running_.size() < options_.max_running || std::ranges::any_of(running_, &Sequence::is_paused);
+  if (tokens_left_ > 0 && may_admit) queue_.Look();
   while (Sequence* const sequence = queue_.Best(now_us_)) {
     const bool has_slot = running_.size() < options_.max_running;
     if (tokens_left_ == 0 || (!has_slot && !YieldTo(*sequence))) {
@@ -476,8 +461,8 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
 
   kv::Lease& lease = *sequence.lease;
   const size_t found = lease.num_ram_tokens() + lease.num_partial_tokens();
-  const size_t chunk = ChunkTokens(found, sequence.tokens.size() - found);
-  if (chunk == 0 && found < sequence.tokens.size()) {
+  const PrefillChunk chunk = ChunkOf(found, sequence.tokens.size() - found);
+  if (chunk.num_tokens == 0 && found < sequence.tokens.size()) {
     sequence.lease.reset();
     return Admission::kNoTurn;
   }
@@ -489,7 +474,7 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
     admitted = cache_.Admit(lease, {.priority = request.request.priority,
                                     .publish = request.request.cache.publish,
                                     .is_resume = sequence.was_admitted,
-                                    .reserve_tokens = chunk});
+                                    .reserve_tokens = chunk.num_tokens});
   }
   sequence.lease.reset();
   if (!admitted || !admitted->ok()) {
@@ -512,7 +497,7 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
     request.report.misses.assign(sequence.kv->misses().begin(), sequence.kv->misses().end());
   }
   sequence.was_admitted = true;
-  AddSlice(sequence, std::max<size_t>(chunk, 1), 0);
+  AddSlice(sequence, std::max<size_t>(chunk.num_tokens, 1), 0, chunk.end_layer);
   has_prefill_ = true;
   return Admission::kAdmitted;
 }

@@ -1,7 +1,8 @@
 // Scheduler: decides each step: who computes how many tokens, who waits, who yields.
 //
 //   - Decode first, then prefill in chunks within the step's tokens (G1); so many as leave the time
-//     between tokens below target_token_us, where that is given.
+//     between tokens below target_token_us, where that is given. Where that is too few to compute
+//     them well, one chunk takes several steps, some layers in each.
 //   - A sequence is admitted when the blocks that it and those admitted before it still lack are
 //     there, its own hit pinned (G3). Who finds its prefix being computed waits for it (K6).
 //   - Every block of a step is promised before anything is computed (G2). Where there is none, the
@@ -38,6 +39,8 @@ struct ScheduledSlice {
   size_t num_drafts = 0;
   bool query_only = false;  // all its tokens have K/V: only logits are wanted (K5)
   bool samples = false;
+  uint32_t first_layer = 0, end_layer = 0;  // all, but of a chunk that takes several steps
+  double work = 0;
 };
 
 // A sequence that the machine has no memory for, though nothing else runs.
@@ -86,6 +89,11 @@ class Scheduler {
   size_t capacity_tokens() const { return capacity_blocks_ * block_tokens_; }
 
  private:
+  // What a sequence may compute of its prompt now.
+  struct PrefillChunk {
+    size_t num_tokens;
+    uint32_t end_layer;
+  };
   enum class Admission { kAdmitted, kWaits, kNoRoom, kNoTurn };
 
   Rank RankOf(const Sequence& sequence) const;
@@ -103,8 +111,14 @@ class Scheduler {
   void PlanIsolated();
   bool PlanDecode(Sequence& sequence);
   bool PlanPrefill(Sequence& sequence);
-  void AddSlice(Sequence& sequence, size_t num_tokens, size_t num_drafts);
-  size_t ChunkTokens(size_t position, size_t num_missing) const;
+  void GoOnWithChunk();
+  void AddSlice(Sequence& sequence, size_t num_tokens, size_t num_drafts, uint32_t end_layer);
+  void Plan(ScheduledSlice slice);
+  void PutChunkLast();
+  void DropChunk(Sequence& sequence);
+  PrefillChunk ChunkOf(size_t position, size_t num_missing) const;
+  uint32_t LayersWithin(double layer_work, uint32_t num_left) const;
+  double TargetUs() const { return static_cast<double>(options_.target_token_us); }
 
   bool MakeRoom(Sequence& sequence, size_t num_tokens);
   Sequence* Victim(const Sequence& sequence) const;
@@ -129,11 +143,16 @@ class Scheduler {
   size_t block_tokens_ = 0, block_bytes_ = 0, capacity_blocks_ = 0;
   size_t max_rollback_ = SIZE_MAX;
   bool has_full_groups_only_ = true;
+  uint32_t num_layers_ = 1;
+  size_t kept_tokens_ = 0;       // of a step, for prefill where some is wanted
+  size_t max_chunk_tokens_ = 0;  // of a chunk that takes several steps
 
   WaitQueue queue_;
   std::vector<Sequence*> running_;
   std::vector<Sequence*> loading_;
   std::unordered_map<uint64_t, Sequence*> waiters_;  // by WaiterId
+  Sequence* in_chunk_ =
+      nullptr;  // whose chunk is between two layers: in every step until it is not
 
   // Of the step in progress.
   int64_t now_us_ = 0;
@@ -145,6 +164,7 @@ class Scheduler {
   size_t tokens_left_ = 0;
   double work_ = 0;
   bool has_prefill_ = false, is_kv_bound_ = false, is_queue_bound_ = false;
+  bool has_chunk_ = false;  // one that is not in all layers
   bool goes_on_ = false;
   std::vector<Failure> failures_;
 

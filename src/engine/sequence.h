@@ -60,6 +60,8 @@ struct Sequence {
   size_t blocked_bytes = 0;      // what was available when it last did not fit; 0: it did
   size_t num_found = 0;          // in the cache, when the queue last looked
   uint64_t last_step = 0;        // in which it computed something
+  size_t chunk_tokens = 0;       // that have blocks, but are not through all layers …
+  uint32_t chunk_layers = 0;     // … only through so many
   size_t num_blocks = 0;         // held, as the report counts them
   int64_t first_token_us = 0, last_token_us = 0;
 
@@ -67,7 +69,8 @@ struct Sequence {
   size_t num_prompt() const;
   size_t num_new() const { return tokens.size() - num_prompt(); }
   // Tokens without K/V. 0: a full hit, whose last token is computed again.
-  size_t num_missing() const { return tokens.size() - kv->length(); }
+  size_t num_missing() const { return tokens.size() - num_computed(); }
+  size_t num_computed() const { return kv->length() - chunk_tokens; }
   // REQUIRES: kRunning. Whether its next step gives a token whatever its size.
   bool is_decoding() const { return num_missing() <= 1; }
 };

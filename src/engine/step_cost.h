@@ -1,8 +1,9 @@
 // StepCost: how long a step will take, learned from those that were.
 //
 // A step's work is the sum over its slices of WorkOf(). Time is modelled as base + rate × work, a
-// straight line fitted to recent steps, with the relative spread around it: a fixed part (weights
-// are read once) and one that grows with tokens and the history that they attend to.
+// straight line fitted to recent steps: a fixed part (weights are read once) and one that grows
+// with tokens and the history that they attend to. A margin above it follows how often steps take
+// longer.
 //
 // Not thread-safe. Deterministic: a function of what it was told.
 #pragma once
@@ -31,8 +32,10 @@ class StepCost {
   double base_us() const { return base_us_; }
   double rate_us() const { return rate_us_; }  // of one unit of work
 
-  // What nearly all steps of so much work stay below.
-  double BoundUs(double work) const;
+  // What 99 % of the steps of so much work stay below.
+  double BoundUs(double work) const { return Expected(work) * margin_; }
+  // The work of a step that stays below `limit_us`; 0 where none does. REQUIRES: is_known().
+  double WorkWithin(double limit_us) const;
 
   // How many tokens from `position` on a step of `work` may take up and stay below `limit_us`, at
   // most `most`. `most` where nothing is known.
@@ -40,10 +43,11 @@ class StepCost {
 
  private:
   double Expected(double work) const;  // us; at least 1
+  void AdaptMargin(bool took_longer);
 
   // Sums over recent steps, older and longer ones weighing less.
   double weight_ = 0, work_ = 0, time_ = 0, work_work_ = 0, work_time_ = 0;
-  double variance_ = 0;  // of the time around the line, relative to it
+  double margin_ = 1.2;
   double base_us_ = 0, rate_us_ = 0;
 };
 

@@ -69,6 +69,7 @@ class DecoderForward final : public Forward {
 
   Status Allocate();
   std::span<const ForwardOutcome> Run(const ForwardBatch& batch, std::span<float> logits) override;
+  bool CanGoOn(const ForwardSlice& slice) const override;
   size_t logits_stride() const override { return Padded(config_.vocab_size); }
   size_t scratch_bytes() const override { return scratch_bytes_; }
 
@@ -78,11 +79,26 @@ class DecoderForward final : public Forward {
     uint32_t position;
     uint32_t slice;
   };
+  // The tokens that the last batch left between two layers.
+  struct Carried {
+    const std::byte* block;  // of the first one
+    uint32_t first_position;
+    uint32_t num_tokens;  // 0: none
+    uint32_t next_layer;
+  };
 
   size_t NumSlots() const;
   size_t SlotBytes() const { return compute::PartialFloats(layout_.v_dim()) * sizeof(float); }
 
   void BeginBatch(const ForwardBatch& batch);
+  void AddRows(uint32_t index);
+  void PlanLayers();
+  void KeepCarried();
+  bool IsInLayer(uint32_t index) const;
+  const AttentionPlan& PlanOf(uint32_t index) const {
+    return IsInLayer(index) ? plan_ : plan_before_;
+  }
+  std::span<const uint32_t> RowsOf(uint32_t index) const;
   void RunThread(size_t thread, std::span<float> logits);
   void Embed(size_t thread);
   void RunLayer(size_t thread, uint32_t index);
@@ -117,6 +133,7 @@ class DecoderForward final : public Forward {
 
   std::vector<AlignedBuffer> buffers_;
   FloatRows x_, q_, k_, v_, attention_, gate_, up_, projected_;
+  FloatRows carried_x_;
   ActivationBuffer activations_;
   ActivationBuffer ffn_activations_;  // of what goes down
   float* slots_ = nullptr;            // partials of cut attention tiles
@@ -129,6 +146,9 @@ class DecoderForward final : public Forward {
   std::vector<uint32_t> all_rows_;    // 0, 1, …
   std::vector<uint32_t> logit_rows_;  // rows whose logits are wanted
   AttentionPlan plan_;
+  AttentionPlan plan_before_;     // of all slices but the last, where that is not in every layer
+  uint32_t num_rows_before_ = 0;  // of those
+  Carried carried_ = {};
   // By slice.
   std::vector<std::atomic<bool>> failed_;
   std::vector<std::atomic<bool>> differs_;
@@ -138,16 +158,22 @@ class DecoderForward final : public Forward {
 Status DecoderForward::Allocate() {
   const uint32_t q_width = config_.num_heads * config_.head_dim;
   const uint32_t kv_width = config_.num_kv_heads * config_.head_dim;
-  const std::pair<FloatRows*, uint32_t> sizes[] = {{&x_, config_.hidden},
-                                                   {&q_, q_width},
-                                                   {&k_, kv_width},
-                                                   {&v_, kv_width},
-                                                   {&attention_, q_width},
-                                                   {&gate_, config_.ffn_hidden},
-                                                   {&up_, config_.ffn_hidden},
-                                                   {&projected_, config_.hidden}};
-  for (const auto& [rows, width] : sizes) {
-    const size_t bytes = size_t{max_tokens_} * Padded(width) * sizeof(float);
+  struct Size {
+    FloatRows* rows;
+    uint32_t count;
+    uint32_t width;
+  };
+  const Size sizes[] = {{&x_, max_tokens_, config_.hidden},
+                        {&carried_x_, std::min(max_tokens_, kMaxCarriedTokens), config_.hidden},
+                        {&q_, max_tokens_, q_width},
+                        {&k_, max_tokens_, kv_width},
+                        {&v_, max_tokens_, kv_width},
+                        {&attention_, max_tokens_, q_width},
+                        {&gate_, max_tokens_, config_.ffn_hidden},
+                        {&up_, max_tokens_, config_.ffn_hidden},
+                        {&projected_, max_tokens_, config_.hidden}};
+  for (const auto& [rows, count, width] : sizes) {
+    const size_t bytes = size_t{count} * Padded(width) * sizeof(float);
     KVERN_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::Create(bytes));
     *rows = {buffer.as<float>(), Padded(width)};
     scratch_bytes_ += buffer.bytes();
@@ -189,6 +215,7 @@ std::span<const ForwardOutcome> DecoderForward::Run(const ForwardBatch& batch,
   BeginBatch(batch);
   CHECK(logits.size() == logit_rows_.size() * logits_stride());
   team_.Run([&](size_t thread) { RunThread(thread, logits); });
+  KeepCarried();
   outcomes_.resize(batch.slices.size());
   for (size_t i = 0; i < outcomes_.size(); ++i) {
     outcomes_[i] = {.non_finite = failed_[i].load(), .stored_differs = differs_[i].load()};
@@ -201,23 +228,9 @@ void DecoderForward::BeginBatch(const ForwardBatch& batch) {
   rows_.clear();
   all_rows_.clear();
   logit_rows_.clear();
-  for (uint32_t i = 0; i < batch.slices.size(); ++i) {
-    const ForwardSlice& slice = batch.slices[i];
-    const auto count = static_cast<uint32_t>(slice.tokens.size());
-    CHECK(count > 0 && slice.num_logits <= count);
-    CHECK(count == 1 || !slice.query_only);
-    CHECK(slice.first_position + count <= model_.max_positions());
-    CHECK(slice.first_position + count <= slice.view.num_blocks * kBlockTokens);
-    for (uint32_t t = 0; t < count; ++t) {
-      CHECK(static_cast<uint32_t>(slice.tokens[t]) < config_.vocab_size);
-      const auto row = static_cast<uint32_t>(rows_.size());
-      all_rows_.push_back(row);
-      if (t + slice.num_logits >= count) logit_rows_.push_back(row);
-      rows_.push_back({slice.tokens[t], slice.first_position + t, i});
-    }
-  }
+  for (uint32_t i = 0; i < batch.slices.size(); ++i) AddRows(i);
   CHECK(rows_.size() <= max_tokens_);
-  PlanAttention(batch, scratch_[0].attention.ShapeOf(team_.size(), NumSlots()), plan_);
+  PlanLayers();
   if (failed_.size() < batch.slices.size()) {
     failed_ = std::vector<std::atomic<bool>>(batch.slices.size());
     differs_ = std::vector<std::atomic<bool>>(batch.slices.size());
@@ -228,18 +241,85 @@ void DecoderForward::BeginBatch(const ForwardBatch& batch) {
   }
 }
 
+void DecoderForward::AddRows(uint32_t index) {
+  const ForwardSlice& slice = batch_.slices[index];
+  const auto count = static_cast<uint32_t>(slice.tokens.size());
+  CHECK(count > 0 && slice.num_logits <= count);
+  CHECK(count == 1 || !slice.query_only);
+  CHECK(slice.first_position + count <= model_.max_positions());
+  CHECK(slice.first_position + count <= slice.view.num_blocks * kBlockTokens);
+  const uint32_t end_layer = slice.end_layer.value_or(config_.num_layers);
+  if (slice.first_layer > 0 || end_layer < config_.num_layers) {
+    CHECK(slice.first_layer < end_layer && end_layer <= config_.num_layers);
+    CHECK(index + 1 == batch_.slices.size() && count <= kMaxCarriedTokens);
+    CHECK(slice.num_logits == 0 || end_layer == config_.num_layers);
+    CHECK(slice.first_layer == 0 || CanGoOn(slice));
+  }
+  for (uint32_t t = 0; t < count; ++t) {
+    CHECK(static_cast<uint32_t>(slice.tokens[t]) < config_.vocab_size);
+    const auto row = static_cast<uint32_t>(rows_.size());
+    all_rows_.push_back(row);
+    if (t + slice.num_logits >= count) logit_rows_.push_back(row);
+    rows_.push_back({slice.tokens[t], slice.first_position + t, index});
+  }
+}
+
+void DecoderForward::PlanLayers() {
+  const AttentionShape shape = scratch_[0].attention.ShapeOf(team_.size(), NumSlots());
+  PlanAttention(batch_, shape, plan_);
+  if (IsInLayer(0) && IsInLayer(config_.num_layers - 1)) return;
+  num_rows_before_ = static_cast<uint32_t>(rows_.size() - batch_.slices.back().tokens.size());
+  const ForwardBatch before = {batch_.slices.first(batch_.slices.size() - 1), batch_.shared};
+  PlanAttention(before, shape, plan_before_);
+}
+
+// Whether the last slice is. All others are in every layer.
+bool DecoderForward::IsInLayer(uint32_t index) const {
+  if (batch_.slices.empty()) return true;
+  const ForwardSlice& last = batch_.slices.back();
+  return index >= last.first_layer && index < last.end_layer.value_or(config_.num_layers);
+}
+
+std::span<const uint32_t> DecoderForward::RowsOf(uint32_t index) const {
+  return std::span(all_rows_).first(IsInLayer(index) ? all_rows_.size() : num_rows_before_);
+}
+
+bool DecoderForward::CanGoOn(const ForwardSlice& slice) const {
+  return carried_.num_tokens == slice.tokens.size() &&
+         carried_.first_position == slice.first_position &&
+         carried_.next_layer == slice.first_layer &&
+         carried_.block == slice.view.blocks[slice.first_position / kBlockTokens];
+}
+
+void DecoderForward::KeepCarried() {
+  carried_ = {};
+  if (IsInLayer(config_.num_layers - 1)) return;
+  const ForwardSlice& last = batch_.slices.back();
+  carried_ = {.block = last.view.blocks[last.first_position / kBlockTokens],
+              .first_position = last.first_position,
+              .num_tokens = static_cast<uint32_t>(last.tokens.size()),
+              .next_layer = *last.end_layer};
+  std::copy_n(x_.row(num_rows_before_), carried_.num_tokens * x_.stride, carried_x_.data);
+}
+
 void DecoderForward::RunThread(size_t thread, std::span<float> logits) {
   Embed(thread);
   team_.Barrier();
-  for (uint32_t index = 0; index < config_.num_layers; ++index) RunLayer(thread, index);
+  for (uint32_t index = 0; index < config_.num_layers; ++index) {
+    if (!RowsOf(index).empty()) RunLayer(thread, index);
+  }
   if (!logit_rows_.empty()) ComputeLogits(thread, logits);
 }
 
 void DecoderForward::Embed(size_t thread) {
   const auto [begin, end] = team_.Share(rows_.size(), thread);
-  for (size_t m = begin; m < end; ++m) {
-    model_.weights().embedding.UnpackRow(static_cast<uint32_t>(rows_[m].token),
-                                         x_.row(static_cast<uint32_t>(m)));
+  for (size_t i = begin; i < end; ++i) {
+    const auto m = static_cast<uint32_t>(i);
+    if (SliceOf(rows_[m]).first_layer == 0) {
+      model_.weights().embedding.UnpackRow(static_cast<uint32_t>(rows_[m].token), x_.row(m));
+    } else {
+      std::copy_n(carried_x_.row(m - num_rows_before_), x_.stride, x_.row(m));
+    }
   }
 }
 
@@ -255,20 +335,18 @@ void DecoderForward::RunLayer(size_t thread, uint32_t index) {
   const auto attention = [&](uint32_t m, float* out) {
     return AttentionRow(thread, index, m, out);
   };
-  const auto num_tokens = static_cast<uint32_t>(rows_.size());
-  const Activations down_input(ffn_activations_, num_tokens, {&layer.down});
+  const std::span<const uint32_t> rows = RowsOf(index);
+  const Activations down_input(ffn_activations_, static_cast<uint32_t>(rows.size()), {&layer.down});
 
-  ProjectHeads(
-      thread, index,
-      Pack(thread, all_rows_, {&layer.q, &layer.k, &layer.v}, normalized(layer.attn_norm)));
+  ProjectHeads(thread, index,
+               Pack(thread, rows, {&layer.q, &layer.k, &layer.v}, normalized(layer.attn_norm)));
   team_.Barrier();
   Attend(thread, index);
   team_.Barrier();
-  AddProjection(thread, layer.attn_output,
-                Pack(thread, all_rows_, {&layer.attn_output}, attention));
+  AddProjection(thread, layer.attn_output, Pack(thread, rows, {&layer.attn_output}, attention));
   team_.Barrier();
   ProjectGateUp(thread, layer,
-                Pack(thread, all_rows_, {&layer.gate, &layer.up}, normalized(layer.ffn_norm)),
+                Pack(thread, rows, {&layer.gate, &layer.up}, normalized(layer.ffn_norm)),
                 down_input);
   team_.Barrier();
   AddProjection(thread, layer.down, down_input);
@@ -327,7 +405,7 @@ void DecoderForward::ProjectHeads(size_t thread, uint32_t index, const Activatio
     input.Multiply(*isa_.linear, *part.weights, static_cast<uint32_t>(from) * unit_tiles,
                    std::min(end_tile, part.weights->num_tiles()), part.out->data, part.out->stride);
     const uint32_t end_head = std::min(static_cast<uint32_t>(to) * unit_heads, part.num_heads);
-    for (uint32_t m = 0; m < rows_.size(); ++m) {
+    for (uint32_t m = 0; m < input.num_tokens(); ++m) {
       for (uint32_t head = static_cast<uint32_t>(from) * unit_heads; head < end_head; ++head) {
         (this->*part.finish)(thread, m, index, head);
       }
@@ -424,7 +502,7 @@ void DecoderForward::AddProjection(size_t thread, const PackedMatrix& weights,
 
 AttentionTask DecoderForward::TaskOfLayer(uint32_t index) const {
   return {.batch = &batch_,
-          .plan = &plan_,
+          .plan = &PlanOf(index),
           .layer = index,
           .queries = q_.data,
           .out = attention_.data,
@@ -439,7 +517,8 @@ void DecoderForward::Attend(size_t thread, uint32_t index) {
 // What attention gave for a token; where its tile was cut, put together in `scratch`.
 const float* DecoderForward::AttentionRow(size_t thread, uint32_t index, uint32_t token,
                                           float* scratch) {
-  const QueryTile& tile = plan_.tiles[plan_.tile_of_row[token]];
+  const AttentionPlan& plan = PlanOf(index);
+  const QueryTile& tile = plan.tiles[plan.tile_of_row[token]];
   if (tile.num_merged_units == tile.num_units) return attention_.row(token);
   scratch_[thread].attention.FoldRow(TaskOfLayer(index), scratch_[tile.owner].attention, token,
                                      scratch);

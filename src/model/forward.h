@@ -6,6 +6,10 @@
 // asked for. What a slice gets depends on its own tokens and blocks
 // only: not on the batch, its order, the number of threads or the instruction set (rules N1–N9).
 //
+// Layers: the last slice of a batch may go through some layers only, and go on with the next ones
+// in the following batch: a prompt's tokens cost each batch little then, and still read K/V
+// together.
+//
 // Shared prefixes: sequences whose leading chunks are the same blocks may be named as a group; all
 // their queries then meet each shared chunk in one tile. Bits do not change, only memory traffic.
 //
@@ -15,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/result.h"
@@ -34,7 +39,15 @@ struct ForwardSlice {
   uint32_t num_logits;              // of the last tokens: 0 … tokens.size()
   // One token whose K/V an earlier batch stored: its blocks are read, never written (rule K5).
   bool query_only = false;
+  // Its layers are [first_layer, end_layer); all, if not given. REQUIRES, unless it is all: the
+  // batch's last slice, in no group, of at most kMaxCarriedTokens tokens; logits only of the last
+  // layer; behind the first layer, CanGoOn().
+  uint32_t first_layer = 0;
+  std::optional<uint32_t> end_layer = {};
 };
+
+// Tokens that may be between two layers from one batch to the next.
+inline constexpr uint32_t kMaxCarriedTokens = 64;
 
 // Slices whose blocks of the first `num_chunks` chunks are identical, and whose first positions lie
 // behind them.
@@ -70,6 +83,9 @@ class Forward {
   // the next call. REQUIRES: at most max_tokens tokens in all.
   virtual std::span<const ForwardOutcome> Run(const ForwardBatch& batch,
                                               std::span<float> logits) = 0;
+
+  // Whether the last batch left the tokens of `slice` before its first layer.
+  virtual bool CanGoOn(const ForwardSlice& slice) const = 0;
 
   // The vocabulary padded to whole row tiles.
   virtual size_t logits_stride() const = 0;

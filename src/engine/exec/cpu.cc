@@ -33,8 +33,7 @@ class CpuExecutor final : public Executor {
 
     slices_.clear();
     for (const Slice& slice : plan.slices) {
-      slices_.push_back(
-          {slice.tokens, slice.first_position, slice.views[0], slice.num_logits, slice.query_only});
+      slices_.push_back(ForwardSliceOf(slice));
     }
     shared_.clear();
     for (const SharedPrefix& group : plan.shared) {
@@ -47,6 +46,11 @@ class CpuExecutor final : public Executor {
   }
 
  private:
+  static model::ForwardSlice ForwardSliceOf(const Slice& slice) {
+    return {slice.tokens,     slice.first_position, slice.views[0], slice.num_logits,
+            slice.query_only, slice.first_layer,    slice.end_layer};
+  }
+
   struct SampleTask {
     uint32_t slice;
     size_t num_tokens;  // sampled
@@ -56,6 +60,7 @@ class CpuExecutor final : public Executor {
     size_t num_tokens = 0;
     for (const Slice& slice : plan.slices) {
       KVERN_RETURN_IF_ERROR(CheckSlice(slice));
+      KVERN_RETURN_IF_ERROR(CheckLayers(slice, &slice == &plan.slices.back()));
       num_tokens += slice.tokens.size();
     }
     if (num_tokens > info_.max_step_tokens) {
@@ -94,17 +99,42 @@ class CpuExecutor final : public Executor {
     return {};
   }
 
+  Status CheckLayers(const Slice& slice, bool is_last) const {
+    const uint32_t end = slice.end_layer.value_or(info_.num_layers);
+    if (slice.first_layer == 0 && end == info_.num_layers) return {};
+    if (slice.first_layer >= end || end > info_.num_layers || !is_last || slice.query_only ||
+        slice.tokens.size() > info_.max_carried_tokens ||
+        (slice.num_logits > 0 && end < info_.num_layers)) {
+      return Errorf(ErrorCode::kInvalidArgument,
+                    "layers {} to {} of {} cannot be computed of a slice of {} tokens: it must be "
+                    "the last one, of {} at most, without logits before the last layer",
+                    slice.first_layer, end, info_.num_layers, slice.tokens.size(),
+                    info_.max_carried_tokens);
+    }
+    if (slice.first_layer > 0 && !forward_->CanGoOn(ForwardSliceOf(slice))) {
+      return Errorf(ErrorCode::kInvalidArgument,
+                    "the step before did not leave {} tokens from {} on before layer {}",
+                    slice.tokens.size(), slice.first_position, slice.first_layer);
+    }
+    return {};
+  }
+
   // A group must be what it says: the same blocks, all of them behind every member's new tokens.
   Status CheckShared(const StepPlan& plan) {
     grouped_.assign(plan.slices.size(), 0);
+    for (size_t i = 0; i < plan.slices.size(); ++i) {
+      const Slice& slice = plan.slices[i];
+      grouped_[i] = slice.first_layer > 0 || slice.end_layer ? 1 : 0;
+    }
     for (const SharedPrefix& group : plan.shared) {
       const std::byte* const* blocks = nullptr;
       const uint32_t num_blocks = group.num_chunks * kChunkBlocks;
       for (const uint32_t index : group.slices) {
         if (index >= grouped_.size() || grouped_[index] != 0) {
           return Errorf(ErrorCode::kInvalidArgument,
-                        "slice {} of {} is in a shared group twice or does not exist", index,
-                        grouped_.size());
+                        "slice {} of {} is in a shared group twice, or does not exist or not in "
+                        "all layers",
+                        index, grouped_.size());
         }
         grouped_[index] = 1;
         const Slice& slice = plan.slices[index];
@@ -237,7 +267,9 @@ Result<std::unique_ptr<Executor>> MakeCpuExecutor(const model::Model* model,
                        .max_step_tokens = max_step_tokens,
                        .groups = {MakeGroupSpec(layout)},
                        .weight_bytes = model->weights().bytes(),
-                       .scratch_bytes = forward->scratch_bytes()};
+                       .scratch_bytes = forward->scratch_bytes(),
+                       .num_layers = model->config().num_layers,
+                       .max_carried_tokens = model::kMaxCarriedTokens};
   return std::unique_ptr<Executor>(
       std::make_unique<CpuExecutor>(isa, team, std::move(forward), std::move(info)));
 }

@@ -30,7 +30,7 @@ TEST(EngineSim, EverySetupPassesAShortRun) {
   // What it is about has happened.
   for (const uint64_t count :
        {counts.refused, counts.cancelled, counts.deadlines, counts.failed, counts.preemptions,
-        counts.waits, counts.forks, counts.loads, counts.pauses, counts.self_checks,
+        counts.waits, counts.forks, counts.loads, counts.pauses, counts.self_checks, counts.parts,
         counts.shared_groups, counts.drafts, counts.accepted}) {
     EXPECT_GT(count, 0u);
   }

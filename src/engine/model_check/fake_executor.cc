@@ -36,21 +36,23 @@ FakeExecutor::FakeExecutor(const FakeModel* model, ExecutorInfo info, size_t ste
       logits_(info_.vocab_size) {}
 
 Result<std::span<const SliceOutput>> FakeExecutor::Execute(const StepPlan& plan) {
-  size_t num_tokens = 0, num_rows = 0;
+  size_t num_tokens = 0, num_computed = 0, num_rows = 0;  // the latter two in every layer
   Require(!plan.slices.empty(), "a step without slices");
   for (const Slice& slice : plan.slices) {
     CheckSlice(slice);
     num_tokens += slice.tokens.size();
-    num_rows += EndOf(slice);
+    num_computed += slice.tokens.size() * NumLayers(slice);
+    num_rows += EndOf(slice) * NumLayers(slice);
   }
   Require(num_tokens <= info_.max_step_tokens && num_tokens <= step_tokens_,
           "a step of {} tokens exceeds the limit of {}", num_tokens,
           std::min<size_t>(info_.max_step_tokens, step_tokens_));
   CheckBlocks(plan);
   CheckShared(plan);
+  CheckLayers(plan);
   Trace(plan);
-  clock_.Advance(kStepUs + static_cast<int64_t>(num_tokens) * kTokenUs +
-                 static_cast<int64_t>(num_rows) / kRowsPerUs);
+  clock_.Advance(kStepUs + static_cast<int64_t>(num_computed / info_.num_layers) * kTokenUs +
+                 static_cast<int64_t>(num_rows / info_.num_layers) / kRowsPerUs);
   ++counts_.steps;
   if (std::exchange(is_failing_, false)) {
     ++counts_.failed_steps;
@@ -66,7 +68,11 @@ Result<std::span<const SliceOutput>> FakeExecutor::Execute(const StepPlan& plan)
   for (size_t i = 0; i < plan.slices.size(); ++i) {
     const Slice& slice = plan.slices[i];
     outputs_[i].logits.assign(slice.num_logits, logits_);
-    Run(slice, outputs_[i]);
+    if (carried_ && i + 1 == plan.slices.size()) {
+      Void(slice);  // who reads it now reads what is half done
+    } else {
+      Run(slice, outputs_[i]);
+    }
     if (!failing || i != *failing % plan.slices.size()) continue;
     ++counts_.failed_slices;
     Void(slice);
@@ -161,11 +167,53 @@ void FakeExecutor::CheckShared(const StepPlan& plan) const {
   }
 }
 
+uint32_t FakeExecutor::NumLayers(const Slice& slice) const {
+  return slice.end_layer.value_or(info_.num_layers) - slice.first_layer;
+}
+
+// Only the last slice may leave out layers, and it goes on where the plan before has left it.
+void FakeExecutor::CheckLayers(const StepPlan& plan) {
+  const Slice& last = plan.slices.back();
+  for (const Slice& slice : plan.slices) {
+    const uint32_t end = slice.end_layer.value_or(info_.num_layers);
+    Require(slice.first_layer < end && end <= info_.num_layers, "layers {} to {} of {}",
+            slice.first_layer, end, info_.num_layers);
+    Require(&slice == &last || NumLayers(slice) == info_.num_layers,
+            "a slice that is not the last leaves out layers");
+  }
+  const bool is_part = NumLayers(last) < info_.num_layers;
+  counts_.parts += is_part;
+  Require(!is_part || last.tokens.size() <= info_.max_carried_tokens, "{} tokens between layers",
+          last.tokens.size());
+  for (const SharedPrefix& group : plan.shared) {
+    Require(!is_part || group.slices.back() + 1 < plan.slices.size(),
+            "a slice that leaves out layers is in a shared group");
+  }
+  Carried here = {.block = last.views[0].blocks[last.first_position / kBlockTokens],
+                  .first_position = last.first_position,
+                  .tokens_hash = Hash64(std::as_bytes(last.tokens), 0),
+                  .next_layer = last.first_layer};
+  if (last.first_layer > 0) {
+    Require(carried_ && carried_->block == here.block &&
+                carried_->first_position == here.first_position &&
+                carried_->tokens_hash == here.tokens_hash &&
+                carried_->next_layer == here.next_layer,
+            "a slice at {} goes on at layer {} where nothing was left", here.first_position,
+            here.next_layer);
+  }
+  carried_.reset();
+  if (!last.end_layer || *last.end_layer == info_.num_layers) return;
+  Require(last.num_logits == 0, "logits are wanted before the last layer");
+  here.next_layer = *last.end_layer;
+  carried_ = here;
+}
+
 void FakeExecutor::Trace(const StepPlan& plan) {
   std::vector<uint64_t> numbers;
   for (const Slice& slice : plan.slices) {
     numbers.insert(numbers.end(), {slice.tokens.size(), slice.first_position, slice.num_logits,
-                                   slice.sample != nullptr, slice.query_only});
+                                   slice.sample != nullptr, slice.query_only, slice.first_layer,
+                                   NumLayers(slice)});
     for (const TokenId token : slice.tokens) numbers.push_back(static_cast<uint64_t>(token));
     for (const PagedView& view : slice.views) numbers.push_back(view.num_blocks);
   }

@@ -25,6 +25,7 @@ struct ExecutorCounts {
   uint64_t tokens = 0;
   uint64_t shared_groups = 0;
   uint64_t query_only = 0;
+  uint64_t parts = 0;   // slices that were not in all layers
   uint64_t drafts = 0;  // tokens of slices behind the first that is sampled
   uint64_t accepted = 0;
   uint64_t failed_slices = 0;
@@ -51,7 +52,17 @@ class FakeExecutor final : public Executor {
   uint64_t trace() const { return trace_; }
 
  private:
+  // The slice that the last plan left between two layers.
+  struct Carried {
+    const std::byte* block;
+    uint32_t first_position;
+    uint64_t tokens_hash;
+    uint32_t next_layer;
+  };
+
   void CheckSlice(const Slice& slice) const;
+  void CheckLayers(const StepPlan& plan);
+  uint32_t NumLayers(const Slice& slice) const;
   void CheckBlocks(const StepPlan& plan);
   void CheckShared(const StepPlan& plan) const;
   void Trace(const StepPlan& plan);
@@ -67,6 +78,7 @@ class FakeExecutor final : public Executor {
   std::vector<float> logits_;
   std::vector<SliceOutput> outputs_;
   std::unordered_map<const std::byte*, size_t> writers_;  // slice, by block
+  std::optional<Carried> carried_;
   std::optional<size_t> failing_slice_;
   bool is_failing_ = false;
   std::optional<uint64_t> flip_;

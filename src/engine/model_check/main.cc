@@ -25,10 +25,10 @@ struct EngineChecker {
     const SimulationCounts& counts = result.counts;
     return fmt::format(
         "  requests {} refused {} cancelled {} late {} failed {} tokens {} preempted {} waits {} "
-        "forks {} loads {} pauses {} self-checks {} shared {} drafts {} accepted {}\n",
+        "forks {} loads {} pauses {} self-checks {} parts {} shared {} drafts {} accepted {}\n",
         counts.requests, counts.refused, counts.cancelled, counts.deadlines, counts.failed,
         counts.tokens, counts.preemptions, counts.waits, counts.forks, counts.loads, counts.pauses,
-        counts.self_checks, counts.shared_groups, counts.drafts, counts.accepted);
+        counts.self_checks, counts.parts, counts.shared_groups, counts.drafts, counts.accepted);
   }
 };
 

@@ -32,7 +32,9 @@ ExecutorInfo InfoOf(const EngineSetup& setup, const FakeModel& model) {
           .max_step_tokens = static_cast<uint32_t>(setup.scheduler.step_tokens),
           .groups = setup.groups,
           .weight_bytes = 0,
-          .scratch_bytes = 0};
+          .scratch_bytes = 0,
+          .num_layers = 6,
+          .max_carried_tokens = 24};
 }
 
 kv::CopyRowsFunction CopyRowsOf(Mutation mutation) {
@@ -411,6 +413,7 @@ SimulationCounts Simulation::counts() const {
   SimulationCounts counts = counts_;
   const ExecutorCounts& executed = executor_->counts();
   counts.self_checks = executed.query_only;
+  counts.parts = executed.parts;
   counts.shared_groups = executed.shared_groups;
   counts.drafts = executed.drafts;
   counts.accepted = executed.accepted;

@@ -58,6 +58,7 @@ struct SimulationCounts {
   uint64_t loads = 0;
   uint64_t pauses = 0;
   uint64_t self_checks = 0;
+  uint64_t parts = 0;  // of chunks that took several steps
   uint64_t shared_groups = 0;
   uint64_t drafts = 0;
   uint64_t accepted = 0;
