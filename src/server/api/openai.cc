@@ -72,7 +72,8 @@ void ReadStops(FieldReader& fields, size_t vocab_size, Request& request) {
           BadField("stop", fmt::format("must be a string or an array of at most {}", kMaxStops)));
     }
     for (const Json& text : list) {
-      if (text != "") request.stop.push_back(text.get<std::string>());
+      auto stop = text.get<std::string>();
+      if (!stop.empty()) request.stop.push_back(std::move(stop));
     }
   }
   if (const Json* const ids = fields.Array("stop_token_ids")) {
@@ -144,7 +145,10 @@ void ReadEngineFields(FieldReader& fields, ApiRequest& result) {
   }
 }
 
-bool IsEmpty(const Json& value) { return value.empty() || value == "" || value == false; }
+bool IsEmpty(const Json& value) {
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  return value.empty() || value == false;
+}
 
 // What would change the answer.
 void RefuseTools(FieldReader& fields) {
