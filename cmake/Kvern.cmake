@@ -6,7 +6,9 @@ find_package(benchmark QUIET)  # scripts/setup --dev installs it
 
 find_program(KVERN_CCACHE ccache)
 if(KVERN_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${KVERN_CCACHE})
+  # Without these ccache keeps nothing that was compiled with a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${KVERN_CCACHE})
 endif()
 
 # N1: no contraction anywhere; a fused multiply-add exists only where the source says so.
@@ -25,6 +27,31 @@ if(KVERN_SANITIZE)
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
 endif()
+
+# Unit tests spend their time in the modules, and their compilation in gtest: they are built without
+# optimisation, on headers that are compiled once. The modules are what is optimised, and what the
+# sanitizers look at in full. tidy compiles without precompiled headers: a source includes what it uses.
+set(test_checks)
+if(KVERN_SANITIZE MATCHES "undefined")
+  # Half of a test's compile time goes into these two checks, which the modules themselves have.
+  set(test_checks -fno-sanitize=null,alignment)
+endif()
+# A time stamp would keep ccache from finding what a header compiled again was used for.
+set(light_test_options ${test_checks} -O0 $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang\ -fno-pch-timestamp>)
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/test_headers.cc CONTENT "")
+add_library(test_headers OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_headers.cc)
+target_include_directories(test_headers PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(test_headers PRIVATE Threads::Threads fmt::fmt GTest::gtest_main GTest::gmock)
+target_compile_options(test_headers PRIVATE ${light_test_options})
+target_precompile_headers(test_headers PRIVATE <gtest/gtest.h> <gmock/gmock.h> <fmt/format.h>
+                          <nlohmann/json.hpp>)
+
+# kvern_test_program(NAME LIBRARY...): how a program of unit tests is compiled and linked.
+function(kvern_test_program program)
+  target_link_libraries(${program} PRIVATE ${ARGN} GTest::gtest_main GTest::gmock)
+  target_compile_options(${program} PRIVATE ${light_test_options})
+  target_precompile_headers(${program} REUSE_FROM test_headers)
+endfunction()
 
 # Every unit-test program and corpus replay, without the product and the end-to-end tests: what the
 # sanitizer presets build. thread_tests are those in which threads share memory.
@@ -52,11 +79,12 @@ function(kvern_unit_test name program)
 endfunction()
 
 # kvern_module(NAME SOURCES ... [DEPS module ...] [LINK library ...] [TESTS ...] [BENCHES foo_bench.cc ...]
-#              [FUZZERS foo_fuzz.cc ...])
+#              [FUZZERS foo_fuzz.cc ...] [HEAVY_TESTS])
+#   HEAVY_TESTS compute much themselves, and are optimised like the module.
 #   DEPS are other modules (the table in ARCHITECTURE.md); LINK are third-party libraries, private to the module.
 #   A fuzzer foo_fuzz.cc replays tests/fuzz/foo/* as a test, or is a libFuzzer program when KVERN_FUZZ is on.
 function(kvern_module name)
-  cmake_parse_arguments(M "" "" "SOURCES;DEPS;LINK;TESTS;BENCHES;FUZZERS" ${ARGN})
+  cmake_parse_arguments(M "HEAVY_TESTS" "" "SOURCES;DEPS;LINK;TESTS;BENCHES;FUZZERS" ${ARGN})
   set(library kvern_${name})
   add_library(${library} STATIC ${M_SOURCES})
   target_include_directories(${library} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
@@ -67,11 +95,12 @@ function(kvern_module name)
   target_link_libraries(${library} PRIVATE ${M_LINK})
   if(M_TESTS)
     add_executable(${name}_test ${M_TESTS})
-    if(KVERN_SANITIZE MATCHES "undefined")
-      # Half of a test's compile time goes into these two checks, which the modules themselves have.
-      target_compile_options(${name}_test PRIVATE -fno-sanitize=null,alignment)
+    if(M_HEAVY_TESTS)
+      target_compile_options(${name}_test PRIVATE ${test_checks})
+      target_link_libraries(${name}_test PRIVATE ${library} ${M_LINK} GTest::gtest_main GTest::gmock)
+    else()
+      kvern_test_program(${name}_test ${library} ${M_LINK})
     endif()
-    target_link_libraries(${name}_test PRIVATE ${library} ${M_LINK} GTest::gtest_main GTest::gmock)
     kvern_unit_test(${name}_test ${name}_test)
   endif()
   if(benchmark_FOUND)
