@@ -17,14 +17,14 @@ die() {
   exit 1
 }
 
-# build PRESET TARGET...: configures when needed and builds.
+# build PRESET TARGET...: configures when needed and builds. KVERN_UNITY=1: for a build from scratch.
 build() {
   # Another clone's objects serve as well.
   export CCACHE_BASEDIR=$root
   local preset=$1
   shift
   if [[ ! -f build/$preset/build.ninja || CMakePresets.json -nt build/$preset/build.ninja ]]; then
-    cmake --preset "$preset" >&2
+    cmake --preset "$preset" ${KVERN_UNITY:+-DKVERN_UNITY=ON} >&2
   fi
   ninja -C "build/$preset" -j "$jobs" "$@" >&2
 }

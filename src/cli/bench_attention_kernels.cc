@@ -28,7 +28,6 @@ constexpr uint32_t kDecodeContexts[] = {2048, 8192};
 constexpr uint32_t kPrefillLengths[] = {512, 2048};
 constexpr size_t kKvBytes = size_t{96} << 20;  // that a decode reads, at least
 constexpr size_t kStride = size_t{kHeads} * kHeadDim;
-constexpr uint64_t kSeed = 1;
 
 // As many layers as make kKvBytes.
 compute::KvLayout MakeLayout(compute::KvDtype dtype) {
@@ -89,7 +88,7 @@ class AttentionRun {
 };
 
 Status AttentionRun::Load(size_t max_threads) {
-  SplitMix64 random(kSeed);
+  SplitMix64 random(kKernelSeed);
   const auto number = [&] { return static_cast<float>(random.Uniform() * 2 - 1); };
   const size_t num_blocks = kMaxContext / kBlockTokens;
   KVERN_ASSIGN_OR_RETURN(memory_, AlignedBuffer::Create(num_blocks * layout_.block_bytes()));

@@ -18,7 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Caches = std::vector<std::unique_ptr<kv::SequenceCache>>;
 
-constexpr uint64_t kSeed = 1;
 constexpr size_t kWarmUpTokens = 16;
 
 double SecondsSince(Clock::time_point start) {
@@ -63,7 +62,8 @@ std::optional<engine::SharedPrefix> SharedGroup(const BatchedTest& test,
 }
 
 Status Decode(engine::Executor& executor, Caches& caches, const BatchedTest& test) {
-  const auto tokens = RandomTokens(kSeed, test.num_decode_tokens(), executor.info().vocab_size);
+  const auto tokens =
+      RandomTokens(kBenchSeed, test.num_decode_tokens(), executor.info().vocab_size);
   std::vector<uint32_t> all_slices(test.num_sequences);
   std::iota(all_slices.begin(), all_slices.end(), 0u);
   const auto group = SharedGroup(test, all_slices);
@@ -81,7 +81,7 @@ Status Decode(engine::Executor& executor, Caches& caches, const BatchedTest& tes
 
 Status WarmUp(engine::OpenedModel& model) {
   const auto cache = MakeCache(model);
-  const auto tokens = RandomTokens(kSeed, std::min<size_t>(kWarmUpTokens, model.context()),
+  const auto tokens = RandomTokens(kBenchSeed, std::min<size_t>(kWarmUpTokens, model.context()),
                                    model.config().vocab_size);
   for (const TokenId& token : tokens) {
     const StepPiece piece = {cache.get(), {&token, 1}, true};
@@ -104,7 +104,7 @@ Result<BatchedResult> RunBatchedTest(engine::OpenedModel& model, const BatchedTe
   std::vector<std::vector<TokenId>> prompts;
   for (uint32_t i = 0; i < (test.is_shared ? 1 : test.num_sequences); ++i) {
     caches.push_back(MakeCache(model));
-    prompts.push_back(RandomTokens(kSeed + i, test.num_prompt, model.config().vocab_size));
+    prompts.push_back(RandomTokens(kBenchSeed + i, test.num_prompt, model.config().vocab_size));
   }
   BatchedResult result;
   auto start = Clock::now();

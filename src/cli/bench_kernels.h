@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,6 +29,9 @@ enum class Limit {
   kNone,  // counts elements
 };
 inline constexpr size_t kNumLimits = 3;
+
+// Of the data that kernels run on.
+inline constexpr uint64_t kKernelSeed = 1;
 
 struct KernelCase {
   std::string kernel;  // "gemv"

@@ -25,7 +25,6 @@ constexpr size_t kWeightBytes = size_t{96} << 20;
 constexpr uint32_t kCols = 1536;
 constexpr uint32_t kGemmTiles = 96;  // row tiles of a gemm: 1,536 rows, others in each run
 constexpr uint32_t kGemmTokens[] = {8, 32, 512};
-constexpr uint64_t kSeed = 1;
 
 uint32_t NumTiles(const WeightFormat& format) {
   return static_cast<uint32_t>(kWeightBytes / compute::TileBytes(format, kCols) + 1);
@@ -85,7 +84,7 @@ Result<std::unique_ptr<Tokens>> LinearRun::MakeTokens(uint32_t num_tokens) const
   forms.Add(weights_);
   KVERN_ASSIGN_OR_RETURN(auto buffer, model::ActivationBuffer::Create(num_tokens, kCols, forms));
   auto tokens = std::make_unique<Tokens>(std::move(buffer), num_tokens, weights_);
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kKernelSeed);
   std::normal_distribution<float> normal;
   std::vector<float> row(kCols);
   for (uint32_t token = 0; token < num_tokens; ++token) {
@@ -97,7 +96,7 @@ Result<std::unique_ptr<Tokens>> LinearRun::MakeTokens(uint32_t num_tokens) const
 
 // A few random rows, again and again.
 std::vector<std::byte> MakeSource(const WeightFormat& format, uint32_t rows) {
-  const auto some = compute::RandomWeights(format.type, compute::kRowTile, kCols, kSeed);
+  const auto some = compute::RandomWeights(format.type, compute::kRowTile, kCols, kKernelSeed);
   std::vector<std::byte> source(some.size() / compute::kRowTile * rows);
   for (size_t at = 0; at < source.size(); at += some.size()) {
     std::memcpy(&source[at], some.data(), some.size());

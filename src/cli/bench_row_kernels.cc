@@ -23,7 +23,6 @@ constexpr size_t kHeadDim = 64;
 constexpr size_t kVocabulary = 49152;
 constexpr size_t kRows = 64;                   // of each thread
 constexpr size_t kElements = size_t{1} << 22;  // that a run computes, all threads together
-constexpr uint64_t kSeed = 1;
 
 // One thread's rows; kernels of any width use the front of each buffer.
 struct Rows {
@@ -119,7 +118,8 @@ std::vector<KernelGroup> RowGroups(const compute::Isa& isa) {
   const auto rows = std::make_shared<std::vector<Rows>>();
   KernelGroup group;
   group.load = [rows, &isa](ThreadTeam& team) {
-    for (size_t thread = 0; thread < team.size(); ++thread) rows->emplace_back(isa, kSeed + thread);
+    for (size_t thread = 0; thread < team.size(); ++thread)
+      rows->emplace_back(isa, kKernelSeed + thread);
     return Status();
   };
   for (const RowKernel& kernel : kRowKernels) group.cases.push_back(MakeCase(isa, kernel, rows));

@@ -18,6 +18,9 @@
 
 namespace kvern::cli {
 
+// Of what is computed: the same in every run.
+inline constexpr uint64_t kBenchSeed = 1;
+
 // The same ones for the same arguments, each below `vocab_size`.
 std::vector<TokenId> RandomTokens(uint64_t seed, size_t count, uint32_t vocab_size);
 

@@ -17,8 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kSeed = 1;
-
 std::string ShortCount(uint64_t count) {
   const auto value = static_cast<double>(count);
   if (count >= 1'000'000'000) return fmt::format("{:.1f}B", value / 1e9);
@@ -47,7 +45,8 @@ std::string TestName(const SpeedTest& test) {
 
 Result<SpeedResult> RunSpeedTest(engine::OpenedModel& model, const kv::Strategy& strategy,
                                  const SpeedTest& test, uint32_t repetitions) {
-  const auto all = RandomTokens(kSeed, test.depth + test.num_tokens(), model.config().vocab_size);
+  const auto all =
+      RandomTokens(kBenchSeed, test.depth + test.num_tokens(), model.config().vocab_size);
   const auto tokens = std::span(all).subspan(test.depth);
   SpeedResult result;
   result.test_time = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));

@@ -195,7 +195,7 @@ struct SubcommandRow {
   Action (*declare)(CLI::App& app);
 };
 
-constexpr SubcommandRow kSubcommands[] = {
+constexpr SubcommandRow kBenchSubcommands[] = {
     {"batched", "Measure many sequences at once, with or without a prefix in common",
      DeclareBenchBatched},
     {"kernels", "Measure single kernels, and how much of this machine's limits that is",
@@ -214,7 +214,7 @@ Action DeclareBench(CLI::App& app) {
   };
   const Action speed = DeclareSpeed(app);
   std::vector<Subcommand> subcommands;
-  for (const auto& [name, help, declare] : kSubcommands) {
+  for (const auto& [name, help, declare] : kBenchSubcommands) {
     CLI::App* const subcommand = app.add_subcommand(name, help);
     subcommands.push_back({subcommand, declare(*subcommand)});
   }

@@ -34,14 +34,14 @@ struct Unit {
 };
 
 // By Limit.
-constexpr Unit kUnits[] = {
+constexpr Unit kRateUnits[] = {
     {"memory read", "read", "GB/s"},
     {"integer dots", "dot", "GOP/s"},
     {"multiply-adds", "fma", "GFLOP/s"},
     {"", "none", "ns/element"},
 };
 
-const Unit& UnitOf(Limit limit) { return kUnits[static_cast<size_t>(limit)]; }
+const Unit& UnitOf(Limit limit) { return kRateUnits[static_cast<size_t>(limit)]; }
 
 double InUnit(Limit limit, double rate) { return limit == Limit::kNone ? 1e9 / rate : rate / 1e9; }
 

@@ -58,14 +58,14 @@ struct Step {
   std::vector<float> logits;
 };
 
-struct Answer {
+struct DemoAnswer {
   std::string text;
   size_t num_prompt_tokens;
   size_t num_kept_tokens;
 };
 
 struct Conversation {
-  std::vector<Answer> answers;
+  std::vector<DemoAnswer> answers;
   std::vector<Step> steps;
   uint64_t kv_bytes = 0;  // at the end
   double seconds = 0;
@@ -153,7 +153,7 @@ size_t CountIdenticalSteps(const Conversation& a, const Conversation& b) {
 
 void PrintAnswers(const Conversation& without, const Conversation& with) {
   for (size_t i = 0; i < std::size(kQuestions); ++i) {
-    const Answer& answer = with.answers[i];
+    const DemoAnswer& answer = with.answers[i];
     fmt::print("\nQ: {}\nA: {}\n", kQuestions[i], answer.text);
     fmt::print("   prompt {} tokens: computed {} without the cache, {} with it\n",
                answer.num_prompt_tokens, without.answers[i].num_prompt_tokens,

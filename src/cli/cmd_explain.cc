@@ -4,7 +4,7 @@
 namespace kvern::cli {
 namespace {
 
-constexpr Command kSubcommands[] = {
+constexpr Command kExplainSubcommands[] = {
     {.name = "example",
      .help = "One attention head and its KV cache, step by step",
      .declare = DeclareExplainExample},
@@ -15,6 +15,6 @@ constexpr Command kSubcommands[] = {
 
 }  // namespace
 
-Action DeclareExplain(CLI::App& app) { return DeclareSubcommands(app, kSubcommands); }
+Action DeclareExplain(CLI::App& app) { return DeclareSubcommands(app, kExplainSubcommands); }
 
 }  // namespace kvern::cli

@@ -24,7 +24,7 @@ namespace kvern::cli {
 namespace {
 
 constexpr uint32_t kCharsBlockTokens = 4;
-constexpr uint32_t kMaxBlockTokens = 1024;
+constexpr uint32_t kMaxTreeBlockTokens = 1024;
 
 struct TreeFlags {
   std::vector<std::string> prompts;
@@ -93,9 +93,9 @@ std::string CharactersToText(std::span<const TokenId> tokens) {
 Status Explain(const TreeFlags& flags) {
   const uint32_t block_tokens =
       flags.block_tokens.value_or(flags.chars ? kCharsBlockTokens : kBlockTokens);
-  if (block_tokens < 1 || block_tokens > kMaxBlockTokens) {
+  if (block_tokens < 1 || block_tokens > kMaxTreeBlockTokens) {
     return Errorf(ErrorCode::kInvalidArgument, "--block-tokens: {} is outside 1 … {}", block_tokens,
-                  kMaxBlockTokens);
+                  kMaxTreeBlockTokens);
   }
   KVERN_ASSIGN_OR_RETURN(const std::vector<std::string> texts, ReadPrompts(flags));
   std::unique_ptr<text::Tokenizer> tokenizer;

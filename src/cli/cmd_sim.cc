@@ -4,7 +4,7 @@
 namespace kvern::cli {
 namespace {
 
-constexpr Command kSubcommands[] = {
+constexpr Command kSimSubcommands[] = {
     {.name = "fragmentation",
      .help = "What static, dynamic and paged allocation make of one memory budget",
      .declare = DeclareSimFragmentation},
@@ -12,6 +12,6 @@ constexpr Command kSubcommands[] = {
 
 }  // namespace
 
-Action DeclareSim(CLI::App& app) { return DeclareSubcommands(app, kSubcommands); }
+Action DeclareSim(CLI::App& app) { return DeclareSubcommands(app, kSimSubcommands); }
 
 }  // namespace kvern::cli

@@ -18,7 +18,7 @@ constexpr size_t kMaxBlockBytes = size_t{1} << 40;
 constexpr uint32_t kMaxBlockTokens = 1 << 20;
 constexpr size_t kMaxHistoryBlocks = size_t{1} << 30;
 constexpr size_t kMaxTierIoBlocks = size_t{1} << 16;
-constexpr size_t kDefaultSlabBytes = 4 << 20;
+constexpr size_t kSlabBytes = 4 << 20;
 constexpr size_t kDefaultHistoryBlocks = 65536;
 constexpr size_t kDefaultTierIoBlocks = 64;
 
@@ -385,7 +385,7 @@ Result<KvCacheOptions> ReadOptions(const kvern_kv_options& options) {
   };
   KvCacheOptions result{.groups = {},
                         .budget_bytes = options.budget_bytes,
-                        .min_slab_bytes = or_default(options.min_slab_bytes, kDefaultSlabBytes),
+                        .min_slab_bytes = or_default(options.min_slab_bytes, kSlabBytes),
                         .eviction = TextOr(options.eviction, "lru"),
                         .history_blocks = or_default(options.history_blocks, kDefaultHistoryBlocks),
                         .span_bytes_per_tenant = options.span_bytes_per_tenant,

@@ -114,9 +114,9 @@ class FileWriter {
 
 // --- Random weights: random quants under scales that give the wanted spread ---
 
-class Weights {
+class RandomTensors {
  public:
-  Weights(uint64_t seed, bool extreme) : random_(seed), extreme_(extreme) {}
+  RandomTensors(uint64_t seed, bool extreme) : random_(seed), extreme_(extreme) {}
 
   // Uniform in [center - spread, center + spread), but for the odd extreme one.
   float Float(float center, float spread) {
@@ -317,7 +317,7 @@ class Maker {
   QuantType NextType() { return spec_.types[num_matrices_++ % spec_.types.size()]; }
 
   const GoldenModelSpec& spec_;
-  Weights weights_;
+  RandomTensors weights_;
   FileWriter file_;
   size_t num_matrices_ = 0;
 };

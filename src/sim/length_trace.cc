@@ -74,9 +74,9 @@ std::string Quote(std::string_view text) {
   return text.size() > kMaxShown ? shown + "..." : shown;
 }
 
-class Parser {
+class LengthTraceParser {
  public:
-  Parser(std::string_view text, const std::string& name)
+  LengthTraceParser(std::string_view text, const std::string& name)
       : text_(text), name_(name), lines_(text, name) {}
 
   Result<LengthTrace> Parse() {
@@ -156,7 +156,7 @@ uint32_t DrawLength(SplitMix64& random, uint32_t low, uint32_t high) {
 }  // namespace
 
 Result<LengthTrace> ParseLengthTrace(std::string_view text, const std::string& name) {
-  return Parser(text, name).Parse();
+  return LengthTraceParser(text, name).Parse();
 }
 
 Result<LengthTrace> ReadLengthTrace(const std::string& path) {

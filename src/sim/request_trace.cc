@@ -31,9 +31,9 @@ RequestTrace FromLengths(const LengthTrace& lengths) {
   return trace;
 }
 
-class Parser {
+class RequestTraceParser {
  public:
-  Parser(std::string_view text, const std::string& name) : lines_(text, name) {}
+  RequestTraceParser(std::string_view text, const std::string& name) : lines_(text, name) {}
 
   Result<RequestTrace> Parse() {
     while (const auto line = lines_.Next()) {
@@ -212,7 +212,7 @@ class Parser {
 
 Result<RequestTrace> ParseRequestTrace(std::string_view text, const std::string& name) {
   const size_t first = text.find_first_not_of("\r\n");
-  if (first != text.npos && text[first] == '{') return Parser(text, name).Parse();
+  if (first != text.npos && text[first] == '{') return RequestTraceParser(text, name).Parse();
   KVERN_ASSIGN_OR_RETURN(const LengthTrace lengths, ParseLengthTrace(text, name));
   return FromLengths(lengths);
 }

@@ -10,7 +10,7 @@ namespace kvern::kv {
 namespace {
 
 // What frees nothing is divided by one byte: it goes after all that frees something.
-double Weight(const EvictionCandidate& candidate) {
+double CostWeight(const EvictionCandidate& candidate) {
   const auto bytes = static_cast<double>(std::max(candidate.bytes, uint64_t{1}));
   return candidate.recompute_cost * ReuseOdds(candidate.num_uses) / bytes;
 }
@@ -18,7 +18,7 @@ double Weight(const EvictionCandidate& candidate) {
 }  // namespace
 
 std::unique_ptr<EvictionPolicy> MakeCostPolicy() {
-  return std::make_unique<GreedyDualPolicy>(Weight);
+  return std::make_unique<GreedyDualPolicy>(CostWeight);
 }
 
 }  // namespace kvern::kv

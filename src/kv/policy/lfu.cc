@@ -8,12 +8,12 @@ namespace kvern::kv {
 namespace {
 
 // Never 0: text that was used once would not age the rest.
-double Weight(const EvictionCandidate& candidate) { return ReuseOdds(candidate.num_uses); }
+double UseWeight(const EvictionCandidate& candidate) { return ReuseOdds(candidate.num_uses); }
 
 }  // namespace
 
 std::unique_ptr<EvictionPolicy> MakeLfuPolicy() {
-  return std::make_unique<GreedyDualPolicy>(Weight);
+  return std::make_unique<GreedyDualPolicy>(UseWeight);
 }
 
 }  // namespace kvern::kv
