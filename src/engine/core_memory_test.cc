@@ -284,14 +284,13 @@ TEST_P(CoreMemoryTest, TokensAllocateNothingAndBlocksLittle) {
   EXPECT_EQ(counts.num_evicted > 0, options.num_cached > 0);
 }
 
-// All prompts in one step, though they share nothing.
-constexpr SchedulerOptions kLargeSteps = {.step_tokens = 2048};
-
 INSTANTIATE_TEST_SUITE_P(
     Cases, CoreMemoryTest,
     testing::Values(
         Case{"Cached", {}},
-        Case{"Uncached", {.num_requests = 10, .is_cached = false, .scheduler = kLargeSteps}},
+        // All prompts in one step, though they share nothing.
+        Case{"Uncached",
+             {.num_requests = 10, .is_cached = false, .scheduler = {.step_tokens = 2048}}},
         Case{"WithText", {.has_text = true}},
         Case{"WithDrafts", {.num_requests = 4, .has_drafts = true}},
         Case{"WithDraftsUncached", {.num_requests = 4, .is_cached = false, .has_drafts = true}},

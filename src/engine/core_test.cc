@@ -472,6 +472,35 @@ TEST(CoreTest, PrefillLeavesOthersTheirTimeBetweenTokens) {
   engine.Finish();
 }
 
+TEST(CoreTest, AChunkTakesSeveralStepsWhereFewTokensWouldFit) {
+  TestEngine engine(/*num_blocks=*/200, {.step_tokens = 512, .target_token_us = 450});
+  for (uint32_t i = 0; i < 4; ++i) engine.Submit(Ask(Text(30, i), 300));
+  for (int i = 0; i < 60; ++i) engine.Step();
+  EXPECT_EQ(engine.executor().counts().parts, 0);
+  Client& late = engine.Submit(Ask(Text(320, 9), 2));
+  while (!late.is_finished()) ASSERT_TRUE(engine.Step());
+  // Chunks of 16 or 32 tokens in some steps each, and each step as many layers as it can.
+  EXPECT_GE(engine.executor().counts().parts, 2 * (320 / 32 - 1));
+  EXPECT_LE(engine.executor().counts().parts, 6 * (320 / 16));
+  engine.Finish();
+}
+
+TEST(CoreTest, AChunkBetweenLayersIsLetGoOf) {
+  TestEngine engine(/*num_blocks=*/200, {.step_tokens = 512, .target_token_us = 450});
+  for (uint32_t i = 0; i < 4; ++i) engine.Submit(Ask(Text(30, i), 300));
+  for (int i = 0; i < 60; ++i) engine.Step();
+  Client& cancelled = engine.Submit(Ask(Text(320, 9), 2));
+  const auto parts = [&] { return engine.executor().counts().parts; };
+  while (parts() < 4) ASSERT_TRUE(engine.Step());
+  cancelled.is_cancelled = true;
+  engine.core().Cancel(cancelled.id);
+  Client& next = engine.Submit(Ask(Text(320, 10), 2));
+  while (parts() < 9) ASSERT_TRUE(engine.Step());
+  engine.executor().FailStep();
+  engine.Finish();
+  EXPECT_EQ(next.num_tokens(), 2);
+}
+
 TEST(CoreTest, ManyDecodeInTurnsWhereAStepHasNoRoomForAll) {
   TestEngine engine(/*num_blocks=*/200, {.step_tokens = 16});
   std::vector<Client*> clients;

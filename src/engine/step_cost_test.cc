@@ -46,6 +46,26 @@ TEST(StepCostTest, LeavesRoomForNoise) {
   EXPECT_LT(noisy.TokensWithin(8000, 4, 0, 512), calm.TokensWithin(8000, 4, 0, 512));
 }
 
+TEST(StepCostTest, OneStepInAHundredTakesLongerThanItsBound) {
+  StepCost cost;
+  SplitMix64 random(6);
+  int num_longer = 0, num_close = 0;
+  for (int i = 0; i < 6000; ++i) {
+    const double work = 20 + static_cast<double>(random.Below(40));
+    // A tenth of the steps takes up to twice as long.
+    const double noise = random.Below(10) == 0 ? 1 + random.Uniform() : 1;
+    const double time = (3000 + 200 * work) * noise;
+    if (i >= 2000) {
+      num_longer += time > cost.BoundUs(work) ? 1 : 0;
+      num_close += cost.BoundUs(work) < 2.1 * (3000 + 200 * work) ? 1 : 0;
+    }
+    cost.Told(work, static_cast<int64_t>(time));
+  }
+  EXPECT_GT(num_longer, 20);
+  EXPECT_LT(num_longer, 60);
+  EXPECT_GT(num_close, 3900);
+}
+
 // Steps that are all alike say nothing about the slope: too much is assumed, not too little.
 TEST(StepCostTest, IsCarefulWhereOnlyDecodeWasSeen) {
   StepCost cost;

@@ -39,9 +39,13 @@ Result<OpenOptions> OptionsOf(const ModelKey& key, const std::string& path) {
 Result<std::span<const SliceOutput>> RecordingExecutor::Execute(const StepPlan& plan) {
   if (before) before(plan);
   auto outputs = inner_.Execute(plan);
-  int64_t num_tokens = 0;
-  for (const Slice& slice : plan.slices) num_tokens += static_cast<int64_t>(slice.tokens.size());
-  clock_.Advance(kStepUs + kTokenUs * num_tokens);
+  const uint32_t num_layers = inner_.info().num_layers;
+  size_t num_computed = 0;  // tokens, in every layer
+  for (const Slice& slice : plan.slices) {
+    num_computed +=
+        slice.tokens.size() * (slice.end_layer.value_or(num_layers) - slice.first_layer);
+  }
+  clock_.Advance(kStepUs + kTokenUs * static_cast<int64_t>(num_computed / num_layers));
   if (!outputs.ok()) return outputs;
   if (after) after(plan);
   for (size_t i = 0; i < plan.slices.size(); ++i) {
