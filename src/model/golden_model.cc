@@ -232,7 +232,7 @@ class Maker {
       tokens.push_back("<unused_" + std::to_string(tokens.size()) + ">");
       kinds.push_back(kUnused);
     }
-    tokens.push_back("<|endoftext|>");
+    tokens.emplace_back("<|endoftext|>");
     kinds.push_back(kControl);
     file_.AddString("tokenizer.ggml.model", "gpt2");
     file_.AddString("tokenizer.ggml.pre", "gpt-2");
