@@ -59,6 +59,11 @@ function(kvern_test_program program)
   target_precompile_headers(${program} REUSE_FROM test_headers)
 endfunction()
 
+# kvern_unity(TARGET): its sources may be compiled several at a time.
+function(kvern_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${KVERN_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
+
 # Every unit-test program and corpus replay, without the product and the end-to-end tests: what the
 # sanitizer presets build. thread_tests are those in which threads share memory.
 # fuzzers are the libFuzzer programs of the fuzz preset.
@@ -95,7 +100,7 @@ function(kvern_module name)
   add_library(${library} STATIC ${M_SOURCES})
   target_include_directories(${library} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${library} PUBLIC Threads::Threads fmt::fmt)
-  set_target_properties(${library} PROPERTIES UNITY_BUILD ${KVERN_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  kvern_unity(${library})
   foreach(dep ${M_DEPS})
     target_link_libraries(${library} PUBLIC kvern_${dep})
   endforeach()
