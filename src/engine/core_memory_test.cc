@@ -1,48 +1,23 @@
 // What the engine allocates for a token: nothing, but where a block begins or is published, and for
-// the chunk that a reader gets to keep. A
-// program of its own: it counts every operator new. What executors allocate is not counted;
+// the chunk that a reader gets to keep. What executors allocate is not counted:
 // exec/step_memory_test.cc does that for the CPU's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <memory>
-#include <new>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "engine/core.h"
+#include "engine/counted_new.h"
 #include "engine/model_check/fake_clock.h"
 #include "engine/model_check/fake_executor.h"
 #include "engine/model_check/fake_model.h"
 #include "engine/model_check/fake_proposer.h"
 #include "engine/reply_state.h"
 #include "text/vocab_test_util.h"
-
-namespace {
-
-bool is_counting = false;
-size_t num_allocations = 0;
-
-void* CountedAllocation(size_t bytes, size_t alignment) {
-  num_allocations += is_counting ? 1 : 0;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) != 0) std::abort();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t bytes) { return CountedAllocation(bytes, 1); }
-void* operator new(size_t bytes, std::align_val_t alignment) {
-  return CountedAllocation(bytes, static_cast<size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace kvern::engine {
 namespace {

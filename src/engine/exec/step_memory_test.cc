@@ -2,36 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "engine/counted_new.h"
 #include "engine/exec/exec_test_util.h"
 #include "engine/shared_groups.h"
-
-namespace {
-
-std::atomic<size_t> num_allocations{0};
-
-void* CountedAllocation(size_t bytes, size_t alignment) {
-  num_allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = nullptr;
-  if (posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) != 0) std::abort();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t bytes) { return CountedAllocation(bytes, 1); }
-void* operator new(size_t bytes, std::align_val_t alignment) {
-  return CountedAllocation(bytes, static_cast<size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace kvern::engine {
 namespace {
