@@ -105,7 +105,7 @@ struct Rank {
   uint64_t request;
   uint32_t completion;
 
-  auto operator<=>(const Rank&) const = default;
+  auto operator<=>(const Rank&) const = default;  // NOLINT: clang-tidy's mistake
 };
 
 inline Sequence::Sequence(LiveRequest* owner, uint32_t completion_index,
