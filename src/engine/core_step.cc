@@ -44,8 +44,6 @@ void Core::Impl::Run(std::span<const ScheduledSlice> slices, int64_t begin_us) {
 
 void Core::Impl::BuildPlan(std::span<const ScheduledSlice> slices) {
   const size_t num_groups = parts_.executor->info().groups.size();
-  const uint32_t num_layers = parts_.executor->info().num_layers;
-  size_t num_parts = 0;  // 0 or 1, the last
   views_.clear();
   views_.reserve(slices.size() * num_groups);
   samples_.clear();
@@ -61,10 +59,9 @@ void Core::Impl::BuildPlan(std::span<const ScheduledSlice> slices) {
         .first_position = static_cast<uint32_t>(scheduled.first),
         .views = std::span(views_).last(num_groups),
         .query_only = scheduled.query_only};
-    if (scheduled.first_layer > 0 || scheduled.end_layer < num_layers) {
+    if (scheduled.is_part) {
       slice.first_layer = scheduled.first_layer;
       slice.end_layer = scheduled.end_layer;
-      ++num_parts;
     }
     if (scheduled.samples) {
       samples_.push_back({.params = &sequence.request->request.sampling,
@@ -76,7 +73,8 @@ void Core::Impl::BuildPlan(std::span<const ScheduledSlice> slices) {
     }
     plan_.slices.push_back(slice);
   }
-  shared_groups_.Find(std::span(plan_.slices).first(slices.size() - num_parts), plan_.shared);
+  const size_t num_whole = slices.size() - (slices.back().is_part ? 1 : 0);
+  shared_groups_.Find(std::span(plan_.slices).first(num_whole), plan_.shared);
 }
 
 Result<std::span<const SliceOutput>> Core::Impl::Execute() {

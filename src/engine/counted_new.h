@@ -1,5 +1,5 @@
-// Counts what is allocated, in a program of its own: it replaces operator new. For one source of the
-// program.
+// Counts what is allocated, in a program of its own: it replaces operator new. For one source of
+// the program.
 #pragma once
 
 #include <algorithm>

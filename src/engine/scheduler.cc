@@ -309,7 +309,8 @@ void Scheduler::Plan(ScheduledSlice slice) {
   slice.samples = ends && slice.first + slice.num_tokens == sequence.tokens.size();
   slice.work =
       WorkOf(slice.first, slice.num_tokens) * (slice.end_layer - slice.first_layer) / num_layers_;
-  has_chunk_ |= slice.first_layer > 0 || !ends;
+  slice.is_part = slice.first_layer > 0 || !ends;
+  has_chunk_ |= slice.is_part;
   in_chunk_ = ends ? in_chunk_ : &sequence;
   if (ends && in_chunk_ == &sequence) in_chunk_ = nullptr;
   sequence.chunk_tokens = ends ? 0 : slice.num_tokens;

@@ -39,7 +39,8 @@ struct ScheduledSlice {
   size_t num_drafts = 0;
   bool query_only = false;  // all its tokens have K/V: only logits are wanted (K5)
   bool samples = false;
-  uint32_t first_layer = 0, end_layer = 0;  // all, but of a chunk that takes several steps
+  uint32_t first_layer = 0, end_layer = 0;
+  bool is_part = false;  // not in all layers: of a chunk that takes several steps
   double work = 0;
 };
 

@@ -97,10 +97,7 @@ void Scheduler::DropChunk(Sequence& sequence) {
 // As the executor wants it.
 void Scheduler::PutChunkLast() {
   if (!has_chunk_) return;
-  const auto is_part = [&](const ScheduledSlice& slice) {
-    return slice.first_layer > 0 || slice.end_layer < num_layers_;
-  };
-  const auto chunk = std::ranges::find_if(slices_, is_part);
+  const auto chunk = std::ranges::find_if(slices_, &ScheduledSlice::is_part);
   if (chunk != slices_.end()) std::rotate(chunk, chunk + 1, slices_.end());
 }
 
