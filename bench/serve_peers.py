@@ -19,7 +19,7 @@ from bench.peers import MODEL
 from bench.process import BenchError, output_of
 
 TIMEOUT_S = 1800
-MIXED_SLOTS, MIXED_CONTEXT = 5, 20480
+MIXED_STREAMS, MIXED_SLOTS, MIXED_CONTEXT = 4, 5, 20480
 SETTLING, UNDISTURBED, STREAM_TOKENS = 8, 128, 2048
 
 
@@ -137,6 +137,7 @@ def compare_mixed_prefill(setup, say):
             f"{row['prefill_mixed_tokens_per_second']:.0f} of "
             f"{row['prefill_alone_tokens_per_second']:.0f} t/s")
     alone, *stream_prompts, late = prompts
+    stream_prompts = stream_prompts[-MIXED_STREAMS:]  # the last of several rounds
     server = LlamaServer(setup.llama, setup.model, MIXED_SLOTS, MIXED_CONTEXT, setup.threads,
                          setup.folder / "llama-server.log")
     with server:

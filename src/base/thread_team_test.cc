@@ -38,6 +38,29 @@ TEST(ThreadTeam, SharesCoverEveryItemOnce) {
   }
 }
 
+TEST(ThreadTeam, PartsCoverEveryItemOnceWhoeverTakesThem) {
+  for (const size_t num_threads : {1, 2, 4}) {
+    ThreadTeam team(num_threads);
+    for (const size_t count : {0, 1, 5, 100}) {
+      std::vector<int> first(count), second(count);
+      const auto count_in = [](std::vector<int>& times) {
+        return [&times](size_t begin, size_t end) {
+          for (size_t i = begin; i < end; ++i) ++times[i];
+        };
+      };
+      for (int round = 0; round < 100; ++round) {
+        team.Run([&](size_t /*thread*/) {
+          team.TakeParts(count, count_in(first));
+          team.Barrier();
+          team.TakeParts(count, count_in(second));
+        });
+      }
+      EXPECT_EQ(first, std::vector<int>(count, 100));
+      EXPECT_EQ(second, std::vector<int>(count, 100));
+    }
+  }
+}
+
 TEST(ThreadTeam, JobsRunInTheDefinedFloatEnvironmentAndTheCallersIsRestored) {
   ThreadTeam team(2);
   const unsigned before = _mm_getcsr();

@@ -147,22 +147,26 @@ TEST(ServeVerdict, NobodyWaitingIsComputeBoundAndAlwaysHasALever) {
 TEST(MixedPrefill, SplitsTheStreamsTimesAtTheArrival) {
   const auto workload = PlanMixedPrefill({.shape = {.requests = 1, .tail = 2, .prompt = 100}});
   ASSERT_TRUE(workload.ok());
-  ASSERT_EQ(workload->requests.size(), 3u);
-  EXPECT_EQ(workload->requests[1].ends_with, 2u);
+  ASSERT_EQ(workload->requests.size(), 6u);
+  EXPECT_EQ(workload->requests[4].ends_with, 5u);
+  EXPECT_EQ(workload->requests[4].after.at(0).request, 3u);
+  EXPECT_EQ(workload->requests[5].after.at(0).request, 4u);
   ServeRun run;
   std::vector<int64_t> stream;
   for (int i = 0; i < 12; ++i) stream.push_back(1'000'000 + 10 * i);  // settled at 80
-  stream.push_back(1'000'210);                                        // beside the prompt
-  run.records = {Answered(0, {500'000}, 100), Answered(0, stream),
-                 Answered(1'000'110, {1'200'110}, 100)};
+  const RequestRecord earlier = Answered(0, stream);
+  stream.push_back(1'000'210);  // beside the prompt
+  run.records = {
+      Answered(0, {500'000}, 100),          earlier, earlier, earlier, Answered(0, stream),
+      Answered(1'000'110, {1'200'110}, 100)};
   const MixedPrefillResult result = JudgeMixedPrefill(*workload, run);
-  EXPECT_EQ(result.undisturbed_us.count, 3u);
+  EXPECT_EQ(result.undisturbed_us.count, 4 * 3u);
   EXPECT_EQ(result.undisturbed_us.max, 10);
   EXPECT_EQ(result.disturbed_us.count, 1u);
   EXPECT_EQ(result.disturbed_us.max, 100);
   EXPECT_EQ(result.alone_rate, 200);
   EXPECT_EQ(result.mixed_rate, 500);
-  run.records[2].first_us.reset();
+  run.records[5].first_us.reset();
   EXPECT_EQ(JudgeMixedPrefill(*workload, run).mixed_rate, 0);
 }
 

@@ -29,11 +29,11 @@ void Core::Impl::Run(std::span<const ScheduledSlice> slices, int64_t begin_us) {
   const int64_t execute_us = parts_.clock->now_us();
   const auto outputs = Execute();
   now_us_ = parts_.clock->now_us();
-  scheduler_.Told(outputs.ok(), now_us_ - execute_us);
-
   if (outputs.ok()) {
+    scheduler_.Told(*outputs, now_us_ - execute_us);
     for (size_t i = 0; i < slices.size(); ++i) Commit(slices[i], (*outputs)[i]);
   } else {
+    scheduler_.ToldFailure();
     RollBack(slices, outputs.error());
   }
   ++counts_.steps;
@@ -58,11 +58,9 @@ void Core::Impl::BuildPlan(std::span<const ScheduledSlice> slices) {
         .tokens = std::span(sequence.tokens).subspan(scheduled.first, scheduled.num_tokens),
         .first_position = static_cast<uint32_t>(scheduled.first),
         .views = std::span(views_).last(num_groups),
-        .query_only = scheduled.query_only};
-    if (scheduled.is_part) {
-      slice.first_layer = scheduled.first_layer;
-      slice.end_layer = scheduled.end_layer;
-    }
+        .query_only = scheduled.query_only,
+        .is_chunk = scheduled.is_chunk,
+        .first_layer = scheduled.is_chunk ? sequence.chunk_layers : 0};
     if (scheduled.samples) {
       samples_.push_back({.params = &sequence.request->request.sampling,
                           .history = sequence.tokens,
@@ -73,8 +71,9 @@ void Core::Impl::BuildPlan(std::span<const ScheduledSlice> slices) {
     }
     plan_.slices.push_back(slice);
   }
-  const size_t num_whole = slices.size() - (slices.back().is_part ? 1 : 0);
+  const size_t num_whole = slices.size() - (slices.back().is_chunk ? 1 : 0);
   shared_groups_.Find(std::span(plan_.slices).first(num_whole), plan_.shared);
+  plan_.pace = scheduler_.chunk_pace();
 }
 
 Result<std::span<const SliceOutput>> Core::Impl::Execute() {
@@ -112,7 +111,7 @@ void Core::Impl::Commit(const ScheduledSlice& slice, const SliceOutput& output) 
   if (slice.query_only && !CheckStored(slice, output)) return;
   if (!output.status.ok()) return Fail(sequence, output.status.error());
   request.tenant->served += slice.work;
-  if (slice.end_layer < parts_.executor->info().num_layers) return;  // its chunk goes on
+  if (slice.goes_on) return;
   const bool is_prefill =
       slice.num_tokens > 1 + slice.num_drafts || slice.first < sequence.num_prompt();
   if (is_prefill) {

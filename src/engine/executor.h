@@ -12,10 +12,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
+#include "base/pace.h"
 #include "base/result.h"
 #include "kvern/ids.h"
 #include "kvern/kv_store.h"
@@ -44,12 +44,12 @@ struct Slice {
   // For one token whose K/V an earlier step stored: it attends and stores nothing; its K/V is
   // computed and compared with what is stored (rule K5).
   bool query_only = false;
-  // Its layers are [first_layer, end_layer); all, if not given. Where they are not all, it is the
-  // plan's last slice, in no group, of at most max_carried_tokens tokens, with logits only of the
-  // last layer. Where they do not begin with the first, the plan before this one left the same
-  // tokens there.
+  // A chunk of a prompt that is left between two layers when time is up (StepPlan::pace), and goes
+  // on there in a later plan. It is the plan's last slice, in no group, of at most
+  // max_carried_tokens tokens, and computed when all others have been sampled.
+  bool is_chunk = false;
+  // Of a chunk. Behind the first, the last plan that had one left the same tokens there.
   uint32_t first_layer = 0;
-  std::optional<uint32_t> end_layer = {};
 };
 
 // Slices whose first `num_chunks` KV chunks are the same blocks in every group.
@@ -61,12 +61,16 @@ struct SharedPrefix {
 struct StepPlan {
   std::vector<Slice> slices;
   std::vector<SharedPrefix> shared;  // optional; shared_groups.h finds them
+  Pace* pace = nullptr;              // of its chunk's layers; null: there is time for all
 };
 
 struct SliceOutput {
   Status status;  // kNonFinite: this slice failed, and what it stored is void
   std::vector<std::span<const float>> logits;  // num_logits rows of vocab_size
   std::vector<SampledToken> tokens;            // sampled: 1 … num_logits of them
+  // The layer that it is before, num_layers if it went through all. A chunk that did not has
+  // neither logits nor tokens.
+  uint32_t next_layer = 0;
   // query_only: the stored K/V is not what it should be. Logits are given all the same, unless the
   // status says that what is stored made them non-finite.
   bool stored_differs = false;
@@ -80,7 +84,7 @@ struct ExecutorInfo {
   size_t weight_bytes;
   size_t scratch_bytes;
   uint32_t num_layers = 1;
-  uint32_t max_carried_tokens = 0;  // of a slice that is not in all layers; 0: there are none
+  uint32_t max_carried_tokens = 0;  // of a chunk; 0: there are none
 };
 
 class Executor {

@@ -28,9 +28,8 @@ Scheduler::Scheduler(const CoreParts& parts, const SchedulingPolicy* policy,
   capacity_blocks_ = num_blocks - std::min(num_blocks, num_zero_blocks);
   const ExecutorInfo& info = parts.executor->info();
   num_layers_ = info.num_layers;
-  // It finds room in what decoding leaves of every step.
   kept_tokens_ = std::min(std::max<size_t>(1, options.step_tokens / 8), options.step_tokens - 1);
-  max_chunk_tokens_ = std::min<size_t>(info.max_carried_tokens, kept_tokens_);
+  max_chunk_tokens_ = std::min<size_t>(info.max_carried_tokens, options.step_tokens / 2);
 }
 
 // ---- Lists
@@ -92,12 +91,16 @@ size_t Scheduler::AvailableBytes() const {
 // ---- A step
 
 std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
+  // Where others took all the time, stopping earlier would not have helped.
+  if (pace_ && !was_chunk_idle_) aim_.Told(now_us - now_us_ > options_.target_token_us);
   now_us_ = now_us;
+  pace_.reset();
   ++step_;
   slices_.clear();
   tokens_left_ = options_.step_tokens;
   failures_.clear();
   work_ = 0;
+  num_decodes_ = 0;
   has_prefill_ = has_chunk_ = is_kv_bound_ = is_queue_bound_ = false;
   cache_.SetTime(now_us);
   cache_.PollTier();
@@ -113,7 +116,7 @@ std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
   }
   const bool has_loaded = PollLoads();
   if (!max_slices_ || running_.empty()) AdmitWaiting();
-  PutChunkLast();
+  SetPace();
   while (DropLease(nullptr)) {
   }
   // What was let go of at the end may be what the next step needs.
@@ -124,18 +127,28 @@ std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
   return slices_;
 }
 
-void Scheduler::Told(bool succeeded, int64_t execute_us) {
-  if (!succeeded) {
-    max_slices_ = std::max<size_t>(1, slices_.size() / 2);
-    if (in_chunk_ != nullptr) DropChunk(*in_chunk_);
-    return;
+void Scheduler::Told(std::span<const SliceOutput> outputs, int64_t execute_us) {
+  int64_t chunk_us = 0;
+  double work = 0;
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    ScheduledSlice& slice = slices_[i];
+    slice.sequence->last_step = step_;
+    if (slice.is_chunk) {
+      chunk_us = ChunkTold(slice, outputs[i].next_layer);
+    } else {
+      work += slice.work;
+    }
   }
-  for (const ScheduledSlice& slice : slices_) slice.sequence->last_step = step_;
   if (max_slices_) {
     *max_slices_ *= 2;
     if (*max_slices_ > running_.size()) max_slices_.reset();
   }
-  cost_.Told(work_, execute_us);
+  if (work > 0) cost_.Told(work, execute_us - chunk_us);
+}
+
+void Scheduler::ToldFailure() {
+  max_slices_ = std::max<size_t>(1, slices_.size() / 2);
+  if (in_chunk_ != nullptr) DropChunk(*in_chunk_);
 }
 
 bool Scheduler::TakeEvents() {
@@ -192,6 +205,11 @@ void Scheduler::SetOrder() {
 
 // ---- Decode
 
+// For prefill, whatever decodes.
+size_t Scheduler::TokensKept() const {
+  return std::max(kept_tokens_, in_chunk_ != nullptr ? in_chunk_->chunk_tokens : 0);
+}
+
 size_t Scheduler::MaxDraft(const Sequence& sequence) const {
   const size_t num_left = sequence.request->max_tokens - sequence.num_new();
   return std::min(num_left - 1, max_rollback_);
@@ -212,7 +230,7 @@ void Scheduler::Draft() {
                                                        .per_token_us = cost_.rate_us() * history,
                                                        .draft_token_us = draft_cost_.us(),
                                                        .num_sequences = num_decoding});
-    const size_t room = (options_.step_tokens - kept_tokens_) / num_decoding;
+    const size_t room = (options_.step_tokens - TokensKept()) / num_decoding;
     const size_t most = std::min({wanted, MaxDraft(*sequence), room - std::min<size_t>(room, 1)});
     if (most == 0) continue;
     drafts_.push_back({sequence->key(), sequence->tokens, most, &sequence->draft});
@@ -235,7 +253,7 @@ void Scheduler::PlanDecodes() {
       decoding_.push_back(sequence);
     }
   }
-  const size_t kept = is_prefill_wanted ? kept_tokens_ : 0;
+  const size_t kept = is_prefill_wanted ? TokensKept() : 0;
   tokens_left_ -= kept;
   // Where not all find room in a step they take turns.
   if (decoding_.size() > tokens_left_) {
@@ -252,7 +270,8 @@ void Scheduler::PlanDecodes() {
 bool Scheduler::PlanDecode(Sequence& sequence) {
   if (sequence.phase != Phase::kRunning || tokens_left_ == 0) return false;  // it yielded
   if (sequence.num_missing() == 0) {
-    AddSlice(sequence, 1, 0, num_layers_);
+    AddSlice(sequence, 1, 0, /*is_chunk=*/false);
+    ++num_decodes_;
     return true;
   }
   size_t num_drafts = std::min(sequence.draft.size(), tokens_left_ - 1);
@@ -262,7 +281,8 @@ bool Scheduler::PlanDecode(Sequence& sequence) {
     FailIfAlone(sequence);
     return false;
   }
-  AddSlice(sequence, 1 + num_drafts, num_drafts, num_layers_);
+  AddSlice(sequence, 1 + num_drafts, num_drafts, /*is_chunk=*/false);
+  ++num_decodes_;
   return true;
 }
 
@@ -282,13 +302,12 @@ void Scheduler::PlanIsolated() {
 }
 
 // REQUIRES: its blocks are reserved.
-void Scheduler::AddSlice(Sequence& sequence, size_t num_tokens, size_t num_drafts,
-                         uint32_t end_layer) {
+void Scheduler::AddSlice(Sequence& sequence, size_t num_tokens, size_t num_drafts, bool is_chunk) {
   ScheduledSlice slice = {.sequence = &sequence,
                           .first = sequence.kv->length(),
                           .num_tokens = num_tokens,
                           .num_drafts = num_drafts,
-                          .end_layer = end_layer};
+                          .is_chunk = is_chunk};
   slice.query_only = slice.first == sequence.tokens.size();
   if (slice.query_only) {
     --slice.first;
@@ -305,16 +324,14 @@ void Scheduler::AddSlice(Sequence& sequence, size_t num_tokens, size_t num_draft
 
 void Scheduler::Plan(ScheduledSlice slice) {
   Sequence& sequence = *slice.sequence;
-  const bool ends = slice.end_layer == num_layers_;
-  slice.samples = ends && slice.first + slice.num_tokens == sequence.tokens.size();
-  slice.work =
-      WorkOf(slice.first, slice.num_tokens) * (slice.end_layer - slice.first_layer) / num_layers_;
-  slice.is_part = slice.first_layer > 0 || !ends;
-  has_chunk_ |= slice.is_part;
-  in_chunk_ = ends ? in_chunk_ : &sequence;
-  if (ends && in_chunk_ == &sequence) in_chunk_ = nullptr;
-  sequence.chunk_tokens = ends ? 0 : slice.num_tokens;
-  sequence.chunk_layers = ends ? 0 : slice.end_layer;
+  slice.samples = slice.first + slice.num_tokens == sequence.tokens.size();
+  slice.work = WorkOf(slice.first, slice.num_tokens);
+  if (slice.is_chunk) {
+    slice.work = slice.work * (num_layers_ - sequence.chunk_layers) / num_layers_;
+    sequence.chunk_tokens = slice.num_tokens;
+    in_chunk_ = &sequence;
+    has_chunk_ = true;
+  }
   tokens_left_ -= slice.num_tokens;
   work_ += slice.work;
   slices_.push_back(slice);
@@ -462,8 +479,8 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
 
   kv::Lease& lease = *sequence.lease;
   const size_t found = lease.num_ram_tokens() + lease.num_partial_tokens();
-  const PrefillChunk chunk = ChunkOf(found, sequence.tokens.size() - found);
-  if (chunk.num_tokens == 0 && found < sequence.tokens.size()) {
+  const Prefill prefill = PrefillOf(found, sequence.tokens.size() - found);
+  if (prefill.num_tokens == 0 && found < sequence.tokens.size()) {
     sequence.lease.reset();
     return Admission::kNoTurn;
   }
@@ -475,7 +492,7 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
     admitted = cache_.Admit(lease, {.priority = request.request.priority,
                                     .publish = request.request.cache.publish,
                                     .is_resume = sequence.was_admitted,
-                                    .reserve_tokens = chunk.num_tokens});
+                                    .reserve_tokens = prefill.num_tokens});
   }
   sequence.lease.reset();
   if (!admitted || !admitted->ok()) {
@@ -498,7 +515,7 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
     request.report.misses.assign(sequence.kv->misses().begin(), sequence.kv->misses().end());
   }
   sequence.was_admitted = true;
-  AddSlice(sequence, std::max<size_t>(chunk.num_tokens, 1), 0, chunk.end_layer);
+  AddSlice(sequence, std::max<size_t>(prefill.num_tokens, 1), 0, prefill.is_chunk);
   has_prefill_ = true;
   return Admission::kAdmitted;
 }

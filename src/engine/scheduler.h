@@ -2,7 +2,7 @@
 //
 //   - Decode first, then prefill in chunks within the step's tokens (G1); so many as leave the time
 //     between tokens below target_token_us, where that is given. Where that is too few to compute
-//     them well, one chunk takes several steps, some layers in each.
+//     them well, one chunk takes several steps, in each as many layers as there is time for.
 //   - A sequence is admitted when the blocks that it and those admitted before it still lack are
 //     there, its own hit pinned (G3). Who finds its prefix being computed waits for it (K6).
 //   - Every block of a step is promised before anything is computed (G2). Where there is none, the
@@ -22,8 +22,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/pace.h"
 #include "engine/core.h"
 #include "engine/draft_length.h"
+#include "engine/executor.h"
 #include "engine/policy.h"
 #include "engine/sequence.h"
 #include "engine/step_cost.h"
@@ -39,8 +41,8 @@ struct ScheduledSlice {
   size_t num_drafts = 0;
   bool query_only = false;  // all its tokens have K/V: only logits are wanted (K5)
   bool samples = false;
-  uint32_t first_layer = 0, end_layer = 0;
-  bool is_part = false;  // not in all layers: of a chunk that takes several steps
+  bool is_chunk = false;  // may be left between two layers …
+  bool goes_on = false;   // … and was: nothing of it is computed yet
   double work = 0;
 };
 
@@ -77,9 +79,13 @@ class Scheduler {
   bool goes_on() const { return goes_on_; }
   // Who cannot go on. To be removed.
   std::span<const Failure> failures() const { return failures_; }
-  // How it went. Failed: nothing of it was computed, and the next steps will be smaller, so that
-  // whatever makes them fail ends up alone.
-  void Told(bool succeeded, int64_t execute_us);
+  // Of its chunk; null where nobody waits for the step's end.
+  Pace* chunk_pace() { return pace_ ? &*pace_ : nullptr; }
+  // How it went: completes what Schedule() gave.
+  void Told(std::span<const SliceOutput> outputs, int64_t execute_us);
+  // Nothing of it was computed. The next steps will be smaller, so that whatever makes them fail
+  // ends up alone.
+  void ToldFailure();
 
   const WaitQueue& queue() const { return queue_; }
   const std::vector<Sequence*>& running() const { return running_; }
@@ -91,9 +97,9 @@ class Scheduler {
 
  private:
   // What a sequence may compute of its prompt now.
-  struct PrefillChunk {
-    size_t num_tokens;
-    uint32_t end_layer;
+  struct Prefill {
+    size_t num_tokens = 0;
+    bool is_chunk = false;
   };
   enum class Admission { kAdmitted, kWaits, kNoRoom, kNoTurn };
 
@@ -106,6 +112,7 @@ class Scheduler {
   void UpdatePauses();
   void SetOrder();
   void Draft();
+  size_t TokensKept() const;
   size_t MaxDraft(const Sequence& sequence) const;
   void PlanDecodes();
   void PlanPrefills();
@@ -113,12 +120,15 @@ class Scheduler {
   bool PlanDecode(Sequence& sequence);
   bool PlanPrefill(Sequence& sequence);
   void GoOnWithChunk();
-  void AddSlice(Sequence& sequence, size_t num_tokens, size_t num_drafts, uint32_t end_layer);
+  int64_t ChunkTold(ScheduledSlice& slice, uint32_t next_layer);
+  double LayerUs(size_t position, size_t num_tokens) const;
+  void AddSlice(Sequence& sequence, size_t num_tokens, size_t num_drafts, bool is_chunk);
   void Plan(ScheduledSlice slice);
-  void PutChunkLast();
+  void SetPace();
   void DropChunk(Sequence& sequence);
-  PrefillChunk ChunkOf(size_t position, size_t num_missing) const;
-  uint32_t LayersWithin(double layer_work, uint32_t num_left) const;
+  Prefill PrefillOf(size_t position, size_t num_missing) const;
+  // Whether somebody waits for the step's end.
+  bool is_timed() const { return options_.target_token_us > 0 && num_decodes_ > 0; }
   double TargetUs() const { return static_cast<double>(options_.target_token_us); }
 
   bool MakeRoom(Sequence& sequence, size_t num_tokens);
@@ -145,15 +155,15 @@ class Scheduler {
   size_t max_rollback_ = SIZE_MAX;
   bool has_full_groups_only_ = true;
   uint32_t num_layers_ = 1;
-  size_t kept_tokens_ = 0;       // of a step, for prefill where some is wanted
-  size_t max_chunk_tokens_ = 0;  // of a chunk that takes several steps
+  size_t kept_tokens_ = 0;  // of a step, for prefill where some is wanted
+  size_t max_chunk_tokens_ = 0;
 
   WaitQueue queue_;
   std::vector<Sequence*> running_;
   std::vector<Sequence*> loading_;
   std::unordered_map<uint64_t, Sequence*> waiters_;  // by WaiterId
-  Sequence* in_chunk_ =
-      nullptr;  // whose chunk is between two layers: in every step until it is not
+  // Whose chunk is between two layers: in every step until it is not.
+  Sequence* in_chunk_ = nullptr;
 
   // Of the step in progress.
   int64_t now_us_ = 0;
@@ -165,11 +175,16 @@ class Scheduler {
   size_t tokens_left_ = 0;
   double work_ = 0;
   bool has_prefill_ = false, is_kv_bound_ = false, is_queue_bound_ = false;
-  bool has_chunk_ = false;  // one that is not in all layers
+  bool has_chunk_ = false;
+  size_t num_decodes_ = 0;
   bool goes_on_ = false;
   std::vector<Failure> failures_;
 
   StepCost cost_;
+  std::optional<PaceUntil> pace_;  // of the chunk of this step; before, of that of the last
+  Aim aim_;
+  bool was_chunk_idle_ = false;  // there was no time for any of its layers
+  double chunk_rate_us_ = 0;     // of a unit of work of chunks
   DraftTokenCost draft_cost_;
   std::optional<size_t> max_slices_;  // after a step failed
   SchedulerCounts counts_;

@@ -1,4 +1,4 @@
-// Scheduler: prefill beside decoding, in chunks, and chunks in layers.
+// Scheduler: prefill beside decoding, in chunks, and in those that are left between layers.
 #include <algorithm>
 
 #include "base/check.h"
@@ -10,12 +10,10 @@ namespace {
 
 // A prefill that has to leave time for others goes on by at least so many tokens a step. Deep in a
 // long prompt a token takes milliseconds, so more would miss the target.
-constexpr size_t kMinChunk = 1;
+constexpr size_t kMinTokens = 1;
 
-// A chunk of fewer tokens reads K/V and weights for too few.
-constexpr size_t kGoodChunk = 32;
-// What there is room for should be this many layers of it.
-constexpr double kFineLayers = 4;
+// What there is room for should be this many layers of a chunk.
+constexpr double kFineLayers = 6;
 
 }  // namespace
 
@@ -32,40 +30,36 @@ void Scheduler::PlanPrefills() {
   }
 }
 
-Scheduler::PrefillChunk Scheduler::ChunkOf(size_t position, size_t num_missing) const {
-  if (has_chunk_) return {0, num_layers_};
+Scheduler::Prefill Scheduler::PrefillOf(size_t position, size_t num_missing) const {
+  if (has_chunk_) return {};
   const size_t most = std::min(num_missing, tokens_left_);
-  const bool others_decode = !slices_.empty();
-  if (options_.target_token_us == 0 || !others_decode || max_slices_) return {most, num_layers_};
+  if (!is_timed() || max_slices_) return {most};
   const size_t within = cost_.TokensWithin(TargetUs(), work_, position, most);
-  size_t few = std::min({most, kGoodChunk, max_chunk_tokens_});
-  if (within >= few && within > 0) return {within, num_layers_};
-  if (has_prefill_) return {0, num_layers_};
-  // The first prefill of a step goes on whatever the target.
-  if (few < 2) return {std::max(within, std::min(most, kMinChunk)), num_layers_};
-  const auto layer_work = [&] { return WorkOf(position, few) / num_layers_; };
-  const double room = cost_.WorkWithin(TargetUs()) - work_;
-  while (few > kBlockTokens && kFineLayers * layer_work() > room) few /= 2;
-  return {few, LayersWithin(layer_work(), num_layers_)};
-}
-
-// Of `num_left` layers, so that the steps for them are alike.
-uint32_t Scheduler::LayersWithin(double layer_work, uint32_t num_left) const {
-  const double most = (cost_.WorkWithin(TargetUs()) - work_) / layer_work;
-  const auto num_fitting = static_cast<uint32_t>(std::clamp<double>(most, 1, num_left));
-  const uint32_t num_steps = (num_left + num_fitting - 1) / num_fitting;
-  return (num_left + num_steps - 1) / num_steps;
+  size_t chunk = std::min(most, max_chunk_tokens_);
+  if (within >= chunk && within > 0) return {within};
+  if (has_prefill_) return {};
+  // The first prefill of a step goes on whatever the target. Few tokens would read K/V and weights
+  // for too little: more of them take several steps.
+  if (chunk < 2) return {std::max(within, std::min(most, kMinTokens))};
+  const double room_us = aim_.share() * TargetUs() - cost_.ExpectedUs(work_);
+  while (chunk > kBlockTokens && kFineLayers * LayerUs(position, chunk) > room_us) {
+    chunk = std::max<size_t>(chunk / 2, kBlockTokens);
+  }
+  return {chunk, /*is_chunk=*/true};
 }
 
 bool Scheduler::PlanPrefill(Sequence& sequence) {
-  PrefillChunk chunk = ChunkOf(sequence.num_computed(), sequence.num_missing());
-  const bool had_turn = chunk.num_tokens > 0;
-  while (chunk.num_tokens > 0 && !MakeRoom(sequence, chunk.num_tokens)) chunk.num_tokens /= 2;
-  if (chunk.num_tokens == 0) {
+  Prefill prefill = PrefillOf(sequence.num_computed(), sequence.num_missing());
+  const bool had_turn = prefill.num_tokens > 0;
+  while (prefill.num_tokens > 0 && !MakeRoom(sequence, prefill.num_tokens)) {
+    prefill.num_tokens /= 2;
+    prefill.is_chunk &= prefill.num_tokens > 1;
+  }
+  if (prefill.num_tokens == 0) {
     if (had_turn) FailIfAlone(sequence);
     return false;
   }
-  AddSlice(sequence, chunk.num_tokens, 0, chunk.end_layer);
+  AddSlice(sequence, prefill.num_tokens, 0, prefill.is_chunk);
   has_prefill_ = true;
   return true;
 }
@@ -73,18 +67,49 @@ bool Scheduler::PlanPrefill(Sequence& sequence) {
 // Its blocks are there.
 void Scheduler::GoOnWithChunk() {
   Sequence& sequence = *in_chunk_;
-  ScheduledSlice slice = {.sequence = &sequence,
-                          .first = sequence.num_computed(),
-                          .num_tokens = sequence.chunk_tokens,
-                          .first_layer = sequence.chunk_layers,
-                          .end_layer = num_layers_};
-  const bool others_decode = !slices_.empty();
-  if (options_.target_token_us > 0 && others_decode) {
-    const double layer_work = WorkOf(slice.first, slice.num_tokens) / num_layers_;
-    slice.end_layer = slice.first_layer + LayersWithin(layer_work, num_layers_ - slice.first_layer);
-  }
-  Plan(slice);
+  Plan({.sequence = &sequence,
+        .first = sequence.num_computed(),
+        .num_tokens = sequence.chunk_tokens,
+        .is_chunk = true});
   has_prefill_ = true;
+}
+
+// As the executor wants it, and until when.
+void Scheduler::SetPace() {
+  const auto found = std::ranges::find_if(slices_, &ScheduledSlice::is_chunk);
+  if (found == slices_.end()) return;
+  std::rotate(found, found + 1, slices_.end());
+  if (!is_timed()) return;
+  const ScheduledSlice& chunk = slices_.back();
+  const auto until_us = now_us_ + static_cast<int64_t>(aim_.share() * TargetUs());
+  std::optional<int64_t> layer_us;
+  // It goes on at least every other step.
+  if (!was_chunk_idle_) layer_us = static_cast<int64_t>(LayerUs(chunk.first, chunk.num_tokens));
+  pace_.emplace(&clock_, until_us, layer_us);
+}
+
+// How far the step went with a chunk; and how long that took.
+int64_t Scheduler::ChunkTold(ScheduledSlice& slice, uint32_t next_layer) {
+  constexpr double kMemory = 0.8;
+  Sequence& sequence = *slice.sequence;
+  const uint32_t num_computed = next_layer - sequence.chunk_layers;
+  slice.work = slice.work * num_computed / (num_layers_ - sequence.chunk_layers);
+  was_chunk_idle_ = num_computed == 0;
+  sequence.chunk_layers = next_layer;
+  slice.goes_on = next_layer < num_layers_;
+  if (!slice.goes_on) DropChunk(sequence);
+  if (!pace_ || !pace_->part_us()) return 0;
+  const int64_t chunk_us = *pace_->part_us() * num_computed;
+  const double rate_us = static_cast<double>(chunk_us) / slice.work;
+  chunk_rate_us_ =
+      chunk_rate_us_ > 0 ? kMemory * chunk_rate_us_ + (1 - kMemory) * rate_us : rate_us;
+  return chunk_us;
+}
+
+// Of a chunk, as far as is known.
+double Scheduler::LayerUs(size_t position, size_t num_tokens) const {
+  const double rate_us = chunk_rate_us_ > 0 ? chunk_rate_us_ : cost_.rate_us();
+  return rate_us * WorkOf(position, num_tokens) / num_layers_;
 }
 
 // What it computed of its chunk is not to be gone on with.
@@ -92,13 +117,6 @@ void Scheduler::DropChunk(Sequence& sequence) {
   sequence.chunk_tokens = 0;
   sequence.chunk_layers = 0;
   if (in_chunk_ == &sequence) in_chunk_ = nullptr;
-}
-
-// As the executor wants it.
-void Scheduler::PutChunkLast() {
-  if (!has_chunk_) return;
-  const auto chunk = std::ranges::find_if(slices_, &ScheduledSlice::is_part);
-  if (chunk != slices_.end()) std::rotate(chunk, chunk + 1, slices_.end());
 }
 
 }  // namespace kvern::engine

@@ -3,6 +3,21 @@
 #include <algorithm>
 
 namespace kvern::engine {
+namespace {
+
+struct Settling {
+  double step;
+  double share;  // of the events that may be
+  double least, most;
+};
+
+// A margin goes up where an event was, and down by its share of that where it was not: so it
+// settles where events have that share, however they are spread, and no single one counts for much.
+double Settled(double margin, bool was, const Settling& to) {
+  return std::clamp(margin + to.step * (was ? 1 - to.share : -to.share), to.least, to.most);
+}
+
+}  // namespace
 
 // Errors count in proportion to the time: a step of seconds says little about one of milliseconds.
 void StepCost::Told(double work, int64_t time_us) {
@@ -30,13 +45,16 @@ void StepCost::Told(double work, int64_t time_us) {
   base_us_ = mean_time - rate_us_ * mean_work;
 }
 
-double StepCost::Expected(double work) const { return std::max(base_us_ + rate_us_ * work, 1.0); }
+double StepCost::ExpectedUs(double work) const { return std::max(base_us_ + rate_us_ * work, 1.0); }
 
-// Up where a step took longer, down by a hundredth of that where it did not: so it settles where
-// one in a hundred does, however the times are spread, and no single hiccup counts for much.
 void StepCost::AdaptMargin(bool took_longer) {
-  constexpr double kUp = 0.08, kShare = 0.01, kMost = 2.5;
-  margin_ = std::clamp(margin_ + (took_longer ? kUp * (1 - kShare) : -kUp * kShare), 1.0, kMost);
+  margin_ = Settled(margin_, took_longer, {.step = 0.08, .share = 0.01, .least = 1, .most = 2.5});
+}
+
+void Aim::Told(bool took_too_long) {
+  const double margin = Settled(1 - share_, took_too_long,
+                                {.step = 0.03, .share = 0.005, .least = 0.03, .most = 0.5});
+  share_ = 1 - margin;
 }
 
 double StepCost::WorkWithin(double limit_us) const {

@@ -1,4 +1,4 @@
-// StepCost: how long a step will take, learned from those that were.
+// StepCost: how long a step will take, learned from those that were. Aim: by when to stop.
 //
 // A step's work is the sum over its slices of WorkOf(). Time is modelled as base + rate × work, a
 // straight line fitted to recent steps: a fixed part (weights are read once) and one that grows
@@ -32,8 +32,9 @@ class StepCost {
   double base_us() const { return base_us_; }
   double rate_us() const { return rate_us_; }  // of one unit of work
 
+  double ExpectedUs(double work) const;  // at least 1
   // What 99 % of the steps of so much work stay below.
-  double BoundUs(double work) const { return Expected(work) * margin_; }
+  double BoundUs(double work) const { return ExpectedUs(work) * margin_; }
   // The work of a step that stays below `limit_us`; 0 where none does. REQUIRES: is_known().
   double WorkWithin(double limit_us) const;
 
@@ -42,13 +43,22 @@ class StepCost {
   size_t TokensWithin(double limit_us, double work, size_t position, size_t most) const;
 
  private:
-  double Expected(double work) const;  // us; at least 1
   void AdaptMargin(bool took_longer);
 
   // Sums over recent steps, older and longer ones weighing less.
   double weight_ = 0, work_ = 0, time_ = 0, work_work_ = 0, work_time_ = 0;
   double margin_ = 1.2;
   double base_us_ = 0, rate_us_ = 0;
+};
+
+// The share of a limit after which to begin nothing more, so that few steps exceed the limit.
+class Aim {
+ public:
+  double share() const { return share_; }
+  void Told(bool took_too_long);
+
+ private:
+  double share_ = 0.9;
 };
 
 }  // namespace kvern::engine

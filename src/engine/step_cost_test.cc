@@ -114,6 +114,31 @@ TEST(StepCostTest, NoiseDoesNotMakeWorkFree) {
   }
 }
 
+// Steps end a little behind the aim, sometimes much.
+TEST(AimTest, OneStepInTwoHundredIsLate) {
+  Aim aim;
+  SplitMix64 random(7);
+  int num_late = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const double late_by =
+        random.Below(100) == 0 ? 0.4 * random.Uniform() : 0.02 * random.Uniform();
+    const bool is_late = aim.share() + late_by > 1;
+    if (i >= 2000) num_late += is_late ? 1 : 0;
+    aim.Told(is_late);
+  }
+  EXPECT_GT(num_late, 60);
+  EXPECT_LT(num_late, 120);
+  EXPECT_GT(aim.share(), 0.6);
+}
+
+TEST(AimTest, AMachineThatIsAlwaysLateLeavesHalf) {
+  Aim aim;
+  for (int i = 0; i < 100; ++i) aim.Told(true);
+  EXPECT_DOUBLE_EQ(aim.share(), 0.5);
+  for (int i = 0; i < 100'000; ++i) aim.Told(false);
+  EXPECT_DOUBLE_EQ(aim.share(), 0.97);
+}
+
 TEST(StepCostTest, NoTimeAtAllIsNoHarm) {
   StepCost cost;
   for (int i = 0; i < 10; ++i) cost.Told(5, 0);

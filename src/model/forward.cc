@@ -79,7 +79,7 @@ class DecoderForward final : public Forward {
     uint32_t position;
     uint32_t slice;
   };
-  // The tokens that the last batch left between two layers.
+  // The tokens that the last chunk left between two layers.
   struct Carried {
     const std::byte* block;  // of the first one
     uint32_t first_position;
@@ -92,13 +92,9 @@ class DecoderForward final : public Forward {
 
   void BeginBatch(const ForwardBatch& batch);
   void AddRows(uint32_t index);
-  void PlanLayers();
+  uint32_t first_layer() const { return chunk_ != nullptr ? chunk_->first_layer : 0; }
+  bool HasTimeFor(uint32_t layer) const;
   void KeepCarried();
-  bool IsInLayer(uint32_t index) const;
-  const AttentionPlan& PlanOf(uint32_t index) const {
-    return IsInLayer(index) ? plan_ : plan_before_;
-  }
-  std::span<const uint32_t> RowsOf(uint32_t index) const;
   void RunThread(size_t thread, std::span<float> logits);
   void Embed(size_t thread);
   void RunLayer(size_t thread, uint32_t index);
@@ -112,9 +108,9 @@ class DecoderForward final : public Forward {
   AttentionTask TaskOfLayer(uint32_t index) const;
   void Attend(size_t thread, uint32_t index);
   const float* AttentionRow(size_t thread, uint32_t index, uint32_t token, float* scratch);
-  void ProjectGateUp(size_t thread, const LayerWeights& layer, const Activations& input,
+  void ProjectGateUp(const LayerWeights& layer, const Activations& input,
                      const Activations& output);
-  void AddProjection(size_t thread, const PackedMatrix& weights, const Activations& input);
+  void AddProjection(const PackedMatrix& weights, const Activations& input);
   void ComputeLogits(size_t thread, std::span<float> logits);
 
   template <typename RowSource>
@@ -146,8 +142,8 @@ class DecoderForward final : public Forward {
   std::vector<uint32_t> all_rows_;    // 0, 1, …
   std::vector<uint32_t> logit_rows_;  // rows whose logits are wanted
   AttentionPlan plan_;
-  AttentionPlan plan_before_;     // of all slices but the last, where that is not in every layer
-  uint32_t num_rows_before_ = 0;  // of those
+  const ForwardSlice* chunk_ = nullptr;  // the slice that may be left between layers
+  uint32_t end_layer_ = 0;               // thread 0 lowers it while the others wait
   Carried carried_ = {};
   // By slice.
   std::vector<std::atomic<bool>> failed_;
@@ -218,19 +214,24 @@ std::span<const ForwardOutcome> DecoderForward::Run(const ForwardBatch& batch,
   KeepCarried();
   outcomes_.resize(batch.slices.size());
   for (size_t i = 0; i < outcomes_.size(); ++i) {
-    outcomes_[i] = {.non_finite = failed_[i].load(), .stored_differs = differs_[i].load()};
+    outcomes_[i] = {.non_finite = failed_[i].load(),
+                    .stored_differs = differs_[i].load(),
+                    .next_layer = end_layer_};
   }
   return outcomes_;
 }
 
 void DecoderForward::BeginBatch(const ForwardBatch& batch) {
   batch_ = batch;
+  chunk_ = nullptr;
+  end_layer_ = config_.num_layers;
   rows_.clear();
   all_rows_.clear();
   logit_rows_.clear();
   for (uint32_t i = 0; i < batch.slices.size(); ++i) AddRows(i);
   CHECK(rows_.size() <= max_tokens_);
-  PlanLayers();
+  const AttentionShape shape = scratch_[0].attention.ShapeOf(team_.size(), NumSlots());
+  PlanAttention(batch_, shape, plan_);
   if (failed_.size() < batch.slices.size()) {
     failed_ = std::vector<std::atomic<bool>>(batch.slices.size());
     differs_ = std::vector<std::atomic<bool>>(batch.slices.size());
@@ -248,12 +249,10 @@ void DecoderForward::AddRows(uint32_t index) {
   CHECK(count == 1 || !slice.query_only);
   CHECK(slice.first_position + count <= model_.max_positions());
   CHECK(slice.first_position + count <= slice.view.num_blocks * kBlockTokens);
-  const uint32_t end_layer = slice.end_layer.value_or(config_.num_layers);
-  if (slice.first_layer > 0 || end_layer < config_.num_layers) {
-    CHECK(slice.first_layer < end_layer && end_layer <= config_.num_layers);
-    CHECK(index + 1 == batch_.slices.size() && count <= kMaxCarriedTokens);
-    CHECK(slice.num_logits == 0 || end_layer == config_.num_layers);
+  if (slice.first_layer > 0 || slice.pace != nullptr) {
+    CHECK(batch_.slices.size() == 1 && count <= kMaxCarriedTokens);
     CHECK(slice.first_layer == 0 || CanGoOn(slice));
+    chunk_ = &slice;
   }
   for (uint32_t t = 0; t < count; ++t) {
     CHECK(static_cast<uint32_t>(slice.tokens[t]) < config_.vocab_size);
@@ -264,26 +263,6 @@ void DecoderForward::AddRows(uint32_t index) {
   }
 }
 
-void DecoderForward::PlanLayers() {
-  const AttentionShape shape = scratch_[0].attention.ShapeOf(team_.size(), NumSlots());
-  PlanAttention(batch_, shape, plan_);
-  if (IsInLayer(0) && IsInLayer(config_.num_layers - 1)) return;
-  num_rows_before_ = static_cast<uint32_t>(rows_.size() - batch_.slices.back().tokens.size());
-  const ForwardBatch before = {batch_.slices.first(batch_.slices.size() - 1), batch_.shared};
-  PlanAttention(before, shape, plan_before_);
-}
-
-// Whether the last slice is. All others are in every layer.
-bool DecoderForward::IsInLayer(uint32_t index) const {
-  if (batch_.slices.empty()) return true;
-  const ForwardSlice& last = batch_.slices.back();
-  return index >= last.first_layer && index < last.end_layer.value_or(config_.num_layers);
-}
-
-std::span<const uint32_t> DecoderForward::RowsOf(uint32_t index) const {
-  return std::span(all_rows_).first(IsInLayer(index) ? all_rows_.size() : num_rows_before_);
-}
-
 bool DecoderForward::CanGoOn(const ForwardSlice& slice) const {
   return carried_.num_tokens == slice.tokens.size() &&
          carried_.first_position == slice.first_position &&
@@ -292,33 +271,40 @@ bool DecoderForward::CanGoOn(const ForwardSlice& slice) const {
 }
 
 void DecoderForward::KeepCarried() {
+  if (chunk_ == nullptr) return;
   carried_ = {};
-  if (IsInLayer(config_.num_layers - 1)) return;
-  const ForwardSlice& last = batch_.slices.back();
-  carried_ = {.block = last.view.blocks[last.first_position / kBlockTokens],
-              .first_position = last.first_position,
-              .num_tokens = static_cast<uint32_t>(last.tokens.size()),
-              .next_layer = *last.end_layer};
-  std::copy_n(x_.row(num_rows_before_), carried_.num_tokens * x_.stride, carried_x_.data);
+  if (end_layer_ == config_.num_layers) return;
+  carried_ = {.block = chunk_->view.blocks[chunk_->first_position / kBlockTokens],
+              .first_position = chunk_->first_position,
+              .num_tokens = static_cast<uint32_t>(chunk_->tokens.size()),
+              .next_layer = end_layer_};
+  std::copy_n(x_.data, carried_.num_tokens * x_.stride, carried_x_.data);
 }
 
 void DecoderForward::RunThread(size_t thread, std::span<float> logits) {
   Embed(thread);
   team_.Barrier();
-  for (uint32_t index = 0; index < config_.num_layers; ++index) {
-    if (!RowsOf(index).empty()) RunLayer(thread, index);
+  for (uint32_t index = first_layer(); index < end_layer_; ++index) {
+    RunLayer(thread, index);
+    if (thread == 0 && !HasTimeFor(index + 1)) end_layer_ = index + 1;
+    team_.Barrier();
   }
-  if (!logit_rows_.empty()) ComputeLogits(thread, logits);
+  if (end_layer_ == config_.num_layers && !logit_rows_.empty()) ComputeLogits(thread, logits);
+}
+
+bool DecoderForward::HasTimeFor(uint32_t layer) const {
+  if (chunk_ == nullptr || chunk_->pace == nullptr || layer == config_.num_layers) return true;
+  return chunk_->pace->HasTime();
 }
 
 void DecoderForward::Embed(size_t thread) {
   const auto [begin, end] = team_.Share(rows_.size(), thread);
   for (size_t i = begin; i < end; ++i) {
     const auto m = static_cast<uint32_t>(i);
-    if (SliceOf(rows_[m]).first_layer == 0) {
+    if (first_layer() == 0) {
       model_.weights().embedding.UnpackRow(static_cast<uint32_t>(rows_[m].token), x_.row(m));
     } else {
-      std::copy_n(carried_x_.row(m - num_rows_before_), x_.stride, x_.row(m));
+      std::copy_n(carried_x_.row(m), x_.stride, x_.row(m));
     }
   }
 }
@@ -335,7 +321,7 @@ void DecoderForward::RunLayer(size_t thread, uint32_t index) {
   const auto attention = [&](uint32_t m, float* out) {
     return AttentionRow(thread, index, m, out);
   };
-  const std::span<const uint32_t> rows = RowsOf(index);
+  const std::span<const uint32_t> rows = all_rows_;
   const Activations down_input(ffn_activations_, static_cast<uint32_t>(rows.size()), {&layer.down});
 
   ProjectHeads(thread, index,
@@ -343,14 +329,12 @@ void DecoderForward::RunLayer(size_t thread, uint32_t index) {
   team_.Barrier();
   Attend(thread, index);
   team_.Barrier();
-  AddProjection(thread, layer.attn_output, Pack(thread, rows, {&layer.attn_output}, attention));
+  AddProjection(layer.attn_output, Pack(thread, rows, {&layer.attn_output}, attention));
   team_.Barrier();
-  ProjectGateUp(thread, layer,
-                Pack(thread, rows, {&layer.gate, &layer.up}, normalized(layer.ffn_norm)),
+  ProjectGateUp(layer, Pack(thread, rows, {&layer.gate, &layer.up}, normalized(layer.ffn_norm)),
                 down_input);
   team_.Barrier();
-  AddProjection(thread, layer.down, down_input);
-  team_.Barrier();
+  AddProjection(layer.down, down_input);
 }
 
 // Packs source(m, scratch) for each m of `tokens`, for `readers` to multiply: every thread all of
@@ -392,25 +376,27 @@ void DecoderForward::ProjectHeads(size_t thread, uint32_t index, const Activatio
   const uint32_t unit_heads = kRowTile / std::gcd(kRowTile, config_.head_dim);
   const uint32_t unit_tiles = unit_heads * config_.head_dim / kRowTile;
   const auto num_units = [&](uint32_t heads) { return (heads + unit_heads - 1) / unit_heads; };
-  const auto [begin, end] =
-      team_.Share(num_units(config_.num_heads) + 2 * num_units(config_.num_kv_heads), thread);
-  size_t first = 0;  // unit of the part, among those of all three
-  for (const Part& part : parts) {
-    const size_t units = num_units(part.num_heads);
-    const size_t from = std::clamp(begin, first, first + units) - first;
-    const size_t to = std::clamp(end, first, first + units) - first;
-    first += units;
-    if (from == to) continue;
-    const auto end_tile = static_cast<uint32_t>(to) * unit_tiles;
-    input.Multiply(*isa_.linear, *part.weights, static_cast<uint32_t>(from) * unit_tiles,
-                   std::min(end_tile, part.weights->num_tiles()), part.out->data, part.out->stride);
-    const uint32_t end_head = std::min(static_cast<uint32_t>(to) * unit_heads, part.num_heads);
-    for (uint32_t m = 0; m < input.num_tokens(); ++m) {
-      for (uint32_t head = static_cast<uint32_t>(from) * unit_heads; head < end_head; ++head) {
-        (this->*part.finish)(thread, m, index, head);
+  const size_t num_all = num_units(config_.num_heads) + 2 * num_units(config_.num_kv_heads);
+  team_.TakeParts(num_all, [&](size_t begin, size_t end) {
+    size_t first = 0;  // unit of the part, among those of all three
+    for (const Part& part : parts) {
+      const size_t units = num_units(part.num_heads);
+      const size_t from = std::clamp(begin, first, first + units) - first;
+      const size_t to = std::clamp(end, first, first + units) - first;
+      first += units;
+      if (from == to) continue;
+      const auto end_tile = static_cast<uint32_t>(to) * unit_tiles;
+      input.Multiply(*isa_.linear, *part.weights, static_cast<uint32_t>(from) * unit_tiles,
+                     std::min(end_tile, part.weights->num_tiles()), part.out->data,
+                     part.out->stride);
+      const uint32_t end_head = std::min(static_cast<uint32_t>(to) * unit_heads, part.num_heads);
+      for (uint32_t m = 0; m < input.num_tokens(); ++m) {
+        for (uint32_t head = static_cast<uint32_t>(from) * unit_heads; head < end_head; ++head) {
+          (this->*part.finish)(thread, m, index, head);
+        }
       }
     }
-  }
+  });
 }
 
 // Norm and rotation of one query or key head, in place.
@@ -470,39 +456,40 @@ void DecoderForward::StoreValue(size_t thread, uint32_t token, uint32_t index, u
 }
 
 // silu(gate) · up, packed for what reads it: each thread its own columns.
-void DecoderForward::ProjectGateUp(size_t thread, const LayerWeights& layer,
-                                   const Activations& input, const Activations& output) {
+void DecoderForward::ProjectGateUp(const LayerWeights& layer, const Activations& input,
+                                   const Activations& output) {
   // Two row tiles are the columns of a block of the output.
-  const auto [begin, end] = team_.Share((layer.gate.num_tiles() + 1) / 2, thread);
-  const auto first = static_cast<uint32_t>(2 * begin);
-  const uint32_t last = std::min(static_cast<uint32_t>(2 * end), layer.gate.num_tiles());
-  input.Multiply(*isa_.linear, layer.gate, first, last, gate_.data, gate_.stride);
-  input.Multiply(*isa_.linear, layer.up, first, last, up_.data, up_.stride);
-  const uint32_t from = first * kRowTile, to = std::min(last * kRowTile, config_.ffn_hidden);
-  if (from >= to) return;
-  for (uint32_t m = 0; m < input.num_tokens(); ++m) {
-    float* gate = gate_.row(m) + from;
-    isa_.rows->silu_mul(gate, up_.row(m) + from, to - from, gate);
-    if (!output.PackColumns(*isa_.linear, gate, m, from, to - from)) Fail(rows_[m].slice);
-  }
+  team_.TakeParts((layer.gate.num_tiles() + 1) / 2, [&](size_t begin, size_t end) {
+    const auto first = static_cast<uint32_t>(2 * begin);
+    const uint32_t last = std::min(static_cast<uint32_t>(2 * end), layer.gate.num_tiles());
+    input.Multiply(*isa_.linear, layer.gate, first, last, gate_.data, gate_.stride);
+    input.Multiply(*isa_.linear, layer.up, first, last, up_.data, up_.stride);
+    const uint32_t from = first * kRowTile, to = std::min(last * kRowTile, config_.ffn_hidden);
+    if (from >= to) return;
+    for (uint32_t m = 0; m < input.num_tokens(); ++m) {
+      float* gate = gate_.row(m) + from;
+      isa_.rows->silu_mul(gate, up_.row(m) + from, to - from, gate);
+      if (!output.PackColumns(*isa_.linear, gate, m, from, to - from)) Fail(rows_[m].slice);
+    }
+  });
 }
 
 // x += weights · input, each thread for its own output rows.
-void DecoderForward::AddProjection(size_t thread, const PackedMatrix& weights,
-                                   const Activations& input) {
-  const auto [begin, end] = team_.Share(weights.num_tiles(), thread);
-  const auto first = static_cast<uint32_t>(begin), last = static_cast<uint32_t>(end);
-  input.Multiply(*isa_.linear, weights, first, last, projected_.data, projected_.stride);
-  const uint32_t from = first * kRowTile, to = std::min(last * kRowTile, config_.hidden);
-  if (from >= to) return;
-  for (uint32_t m = 0; m < input.num_tokens(); ++m) {
-    isa_.rows->add(x_.row(m) + from, projected_.row(m) + from, to - from);
-  }
+void DecoderForward::AddProjection(const PackedMatrix& weights, const Activations& input) {
+  team_.TakeParts(weights.num_tiles(), [&](size_t begin, size_t end) {
+    const auto first = static_cast<uint32_t>(begin), last = static_cast<uint32_t>(end);
+    input.Multiply(*isa_.linear, weights, first, last, projected_.data, projected_.stride);
+    const uint32_t from = first * kRowTile, to = std::min(last * kRowTile, config_.hidden);
+    if (from >= to) return;
+    for (uint32_t m = 0; m < input.num_tokens(); ++m) {
+      isa_.rows->add(x_.row(m) + from, projected_.row(m) + from, to - from);
+    }
+  });
 }
 
 AttentionTask DecoderForward::TaskOfLayer(uint32_t index) const {
   return {.batch = &batch_,
-          .plan = &PlanOf(index),
+          .plan = &plan_,
           .layer = index,
           .queries = q_.data,
           .out = attention_.data,
@@ -517,8 +504,7 @@ void DecoderForward::Attend(size_t thread, uint32_t index) {
 // What attention gave for a token; where its tile was cut, put together in `scratch`.
 const float* DecoderForward::AttentionRow(size_t thread, uint32_t index, uint32_t token,
                                           float* scratch) {
-  const AttentionPlan& plan = PlanOf(index);
-  const QueryTile& tile = plan.tiles[plan.tile_of_row[token]];
+  const QueryTile& tile = plan_.tiles[plan_.tile_of_row[token]];
   if (tile.num_merged_units == tile.num_units) return attention_.row(token);
   scratch_[thread].attention.FoldRow(TaskOfLayer(index), scratch_[tile.owner].attention, token,
                                      scratch);
@@ -533,9 +519,10 @@ void DecoderForward::ComputeLogits(size_t thread, std::span<float> logits) {
     return static_cast<const float*>(out);
   };
   const Activations input = Pack(thread, logit_rows_, {&head}, normalized);
-  const auto [begin, end] = team_.Share(head.num_tiles(), thread);
-  input.Multiply(*isa_.linear, head, static_cast<uint32_t>(begin), static_cast<uint32_t>(end),
-                 logits.data(), logits_stride());
+  team_.TakeParts(head.num_tiles(), [&](size_t begin, size_t end) {
+    input.Multiply(*isa_.linear, head, static_cast<uint32_t>(begin), static_cast<uint32_t>(end),
+                   logits.data(), logits_stride());
+  });
   team_.Barrier();
   const auto [from, to] = team_.Share(logit_rows_.size(), thread);
   for (size_t i = from; i < to; ++i) {

@@ -6,9 +6,9 @@
 // asked for. What a slice gets depends on its own tokens and blocks
 // only: not on the batch, its order, the number of threads or the instruction set (rules N1–N9).
 //
-// Layers: the last slice of a batch may go through some layers only, and go on with the next ones
-// in the following batch: a prompt's tokens cost each batch little then, and still read K/V
-// together.
+// Layers: a slice alone in its batch may go through some layers only, as far as there is time, and
+// go on with the next ones in a later batch: a prompt's tokens take little time at once then, and
+// still read K/V together.
 //
 // Shared prefixes: sequences whose leading chunks are the same blocks may be named as a group; all
 // their queries then meet each shared chunk in one tile. Bits do not change, only memory traffic.
@@ -19,9 +19,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 
+#include "base/pace.h"
 #include "base/result.h"
 #include "base/thread_team.h"
 #include "compute/isa.h"
@@ -39,15 +39,16 @@ struct ForwardSlice {
   uint32_t num_logits;              // of the last tokens: 0 … tokens.size()
   // One token whose K/V an earlier batch stored: its blocks are read, never written (rule K5).
   bool query_only = false;
-  // Its layers are [first_layer, end_layer); all, if not given. REQUIRES, unless it is all: the
-  // batch's last slice, in no group, of at most kMaxCarriedTokens tokens; logits only of the last
-  // layer; behind the first layer, CanGoOn().
+  // Behind the first, CanGoOn(), and as if `pace` were given.
   uint32_t first_layer = 0;
-  std::optional<uint32_t> end_layer = {};
+  // Where it is given, the slice is the batch's only one, of at most kMaxCarriedTokens tokens. It
+  // has begun, and is asked before each further layer; where there is no time, the slice is left
+  // there, without logits.
+  Pace* pace = nullptr;
 };
 
-// Tokens that may be between two layers from one batch to the next.
-inline constexpr uint32_t kMaxCarriedTokens = 64;
+// Tokens that may be between two layers from one batch to a later one.
+inline constexpr uint32_t kMaxCarriedTokens = 256;
 
 // Slices whose blocks of the first `num_chunks` chunks are identical, and whose first positions lie
 // behind them.
@@ -65,9 +66,11 @@ struct ForwardBatch {
 struct ForwardOutcome {
   // A value that is not finite: what the slice stored and its logits mean nothing; those of others
   // are good.
-  bool non_finite;
+  bool non_finite = false;
   // Of a query-only slice: its K or V, as they would be stored, are not what is stored.
-  bool stored_differs;
+  bool stored_differs = false;
+  // That it is before; the number of layers if it went through all.
+  uint32_t next_layer = 0;
 };
 
 class Forward {
@@ -84,7 +87,7 @@ class Forward {
   virtual std::span<const ForwardOutcome> Run(const ForwardBatch& batch,
                                               std::span<float> logits) = 0;
 
-  // Whether the last batch left the tokens of `slice` before its first layer.
+  // Whether the last batch with a pace left the tokens of `slice` before its first layer.
   virtual bool CanGoOn(const ForwardSlice& slice) const = 0;
 
   // The vocabulary padded to whole row tiles.

@@ -30,25 +30,57 @@ class CpuExecutor final : public Executor {
     size_t num_rows = 0;
     for (const Slice& slice : plan.slices) num_rows += slice.num_logits;
     KVERN_RETURN_IF_ERROR(ReserveLogits(num_rows));
-
-    slices_.clear();
-    for (const Slice& slice : plan.slices) {
-      slices_.push_back(ForwardSliceOf(slice));
-    }
-    shared_.clear();
-    for (const SharedPrefix& group : plan.shared) {
-      shared_.push_back({group.slices, group.num_chunks});
-    }
-    const std::span<float> logits(logits_.as<float>(), num_rows * forward_->logits_stride());
-    BeginOutputs(plan, forward_->Run({slices_, shared_}, logits));
-    SampleAll(plan);
+    if (outputs_.size() < plan.slices.size()) outputs_.resize(plan.slices.size());
+    logits_row_ = logits_.as<float>();
+    const size_t num_whole = plan.slices.size() - (HasChunk(plan) ? 1 : 0);
+    Run(plan, 0, num_whole);
+    if (num_whole < plan.slices.size()) RunChunk(plan);
     return std::span<const SliceOutput>(outputs_).first(plan.slices.size());
   }
 
  private:
-  static model::ForwardSlice ForwardSliceOf(const Slice& slice) {
-    return {slice.tokens,     slice.first_position, slice.views[0], slice.num_logits,
-            slice.query_only, slice.first_layer,    slice.end_layer};
+  static model::ForwardSlice ForwardSliceOf(const Slice& slice, Pace* pace) {
+    return {slice.tokens,
+            slice.first_position,
+            slice.views[0],
+            slice.num_logits,
+            slice.query_only,
+            slice.first_layer,
+            slice.is_chunk ? pace : nullptr};
+  }
+  static bool HasChunk(const StepPlan& plan) {
+    return !plan.slices.empty() && plan.slices.back().is_chunk;
+  }
+
+  void RunChunk(const StepPlan& plan) {
+    const size_t index = plan.slices.size() - 1;
+    if (plan.pace == nullptr || plan.pace->Begin()) return Run(plan, index, index + 1);
+    const Slice& chunk = plan.slices[index];
+    BeginOutput(chunk, {.next_layer = chunk.first_layer}, static_cast<uint32_t>(index));
+  }
+
+  // Slices [begin, end): all but the chunk, or it alone.
+  void Run(const StepPlan& plan, size_t begin, size_t end) {
+    if (begin == end) return;
+    slices_.clear();
+    shared_.clear();
+    size_t num_rows = 0;
+    for (size_t i = begin; i < end; ++i) {
+      slices_.push_back(ForwardSliceOf(plan.slices[i], plan.pace));
+      num_rows += plan.slices[i].num_logits;
+    }
+    if (begin == 0) {
+      for (const SharedPrefix& group : plan.shared) {
+        shared_.push_back({group.slices, group.num_chunks});
+      }
+    }
+    const size_t num_floats = num_rows * forward_->logits_stride();
+    const auto outcomes = forward_->Run({slices_, shared_}, {logits_row_, num_floats});
+    to_sample_.clear();
+    for (size_t i = begin; i < end; ++i) {
+      BeginOutput(plan.slices[i], outcomes[i - begin], static_cast<uint32_t>(i));
+    }
+    SampleAll(plan);
   }
 
   struct SampleTask {
@@ -100,21 +132,19 @@ class CpuExecutor final : public Executor {
   }
 
   Status CheckLayers(const Slice& slice, bool is_last) const {
-    const uint32_t end = slice.end_layer.value_or(info_.num_layers);
-    if (slice.first_layer == 0 && end == info_.num_layers) return {};
-    if (slice.first_layer >= end || end > info_.num_layers || !is_last || slice.query_only ||
-        slice.tokens.size() > info_.max_carried_tokens ||
-        (slice.num_logits > 0 && end < info_.num_layers)) {
+    if (!slice.is_chunk && slice.first_layer == 0) return {};
+    if (!slice.is_chunk || !is_last || slice.query_only || slice.first_layer >= info_.num_layers ||
+        slice.tokens.size() > info_.max_carried_tokens) {
       return Errorf(ErrorCode::kInvalidArgument,
-                    "layers {} to {} of {} cannot be computed of a slice of {} tokens: it must be "
-                    "the last one, of {} at most, without logits before the last layer",
-                    slice.first_layer, end, info_.num_layers, slice.tokens.size(),
+                    "a slice of {} tokens cannot begin with layer {} of {}, or be left between "
+                    "layers: only a chunk of {} at most that is the last slice can",
+                    slice.tokens.size(), slice.first_layer, info_.num_layers,
                     info_.max_carried_tokens);
     }
-    if (slice.first_layer > 0 && !forward_->CanGoOn(ForwardSliceOf(slice))) {
+    if (slice.first_layer > 0 && !forward_->CanGoOn(ForwardSliceOf(slice, nullptr))) {
       return Errorf(ErrorCode::kInvalidArgument,
-                    "the step before did not leave {} tokens from {} on before layer {}",
-                    slice.tokens.size(), slice.first_position, slice.first_layer);
+                    "no step before left {} tokens from {} on before layer {}", slice.tokens.size(),
+                    slice.first_position, slice.first_layer);
     }
     return {};
   }
@@ -123,8 +153,7 @@ class CpuExecutor final : public Executor {
   Status CheckShared(const StepPlan& plan) {
     grouped_.assign(plan.slices.size(), 0);
     for (size_t i = 0; i < plan.slices.size(); ++i) {
-      const Slice& slice = plan.slices[i];
-      grouped_[i] = slice.first_layer > 0 || slice.end_layer ? 1 : 0;
+      grouped_[i] = plan.slices[i].is_chunk ? 1 : 0;
     }
     for (const SharedPrefix& group : plan.shared) {
       const std::byte* const* blocks = nullptr;
@@ -132,8 +161,8 @@ class CpuExecutor final : public Executor {
       for (const uint32_t index : group.slices) {
         if (index >= grouped_.size() || grouped_[index] != 0) {
           return Errorf(ErrorCode::kInvalidArgument,
-                        "slice {} of {} is in a shared group twice, or does not exist or not in "
-                        "all layers",
+                        "slice {} of {} is in a shared group twice, or does not exist or is a "
+                        "chunk",
                         index, grouped_.size());
         }
         grouped_[index] = 1;
@@ -163,28 +192,24 @@ class CpuExecutor final : public Executor {
   }
 
   // All but the sampled tokens, for which there is room.
-  void BeginOutputs(const StepPlan& plan, std::span<const model::ForwardOutcome> outcomes) {
-    if (outputs_.size() < plan.slices.size()) outputs_.resize(plan.slices.size());
-    to_sample_.clear();
-    const float* row = logits_.as<float>();
-    for (uint32_t i = 0; i < plan.slices.size(); ++i) {
-      const Slice& slice = plan.slices[i];
-      SliceOutput& output = outputs_[i];
-      output.status = {};
-      output.stored_differs = outcomes[i].stored_differs;
-      output.logits.clear();
-      for (uint32_t n = 0; n < slice.num_logits; ++n, row += forward_->logits_stride()) {
-        output.logits.emplace_back(row, info_.vocab_size);
-      }
-      const bool samples = slice.sample != nullptr && !outcomes[i].non_finite;
-      ResizeTokens(output.tokens, samples ? slice.num_logits : 0);
-      if (samples) to_sample_.push_back({i, 0});
-      if (outcomes[i].non_finite) {
-        output.status = Errorf(ErrorCode::kNonFinite,
-                               "the computation met a value that is not finite between tokens {} "
-                               "and {}: the weights or the model's metadata are damaged",
-                               slice.first_position, slice.first_position + slice.tokens.size());
-      }
+  void BeginOutput(const Slice& slice, const model::ForwardOutcome& outcome, uint32_t index) {
+    SliceOutput& output = outputs_[index];
+    output.status = {};
+    output.stored_differs = outcome.stored_differs;
+    output.next_layer = outcome.next_layer;
+    output.logits.clear();
+    const uint32_t num_logits = outcome.next_layer == info_.num_layers ? slice.num_logits : 0;
+    for (uint32_t n = 0; n < num_logits; ++n, logits_row_ += forward_->logits_stride()) {
+      output.logits.emplace_back(logits_row_, info_.vocab_size);
+    }
+    const bool samples = num_logits > 0 && slice.sample != nullptr && !outcome.non_finite;
+    ResizeTokens(output.tokens, samples ? num_logits : 0);
+    if (samples) to_sample_.push_back({index, 0});
+    if (outcome.non_finite) {
+      output.status = Errorf(ErrorCode::kNonFinite,
+                             "the computation met a value that is not finite between tokens {} "
+                             "and {}: the weights or the model's metadata are damaged",
+                             slice.first_position, slice.first_position + slice.tokens.size());
     }
   }
 
@@ -245,6 +270,7 @@ class CpuExecutor final : public Executor {
   ExecutorInfo info_;
   std::vector<compute::Sampler> samplers_;  // by thread
   AlignedBuffer logits_;
+  float* logits_row_ = nullptr;  // of the next slice
   std::vector<model::ForwardSlice> slices_;
   std::vector<model::SharedChunks> shared_;
   std::vector<uint8_t> grouped_;      // by slice

@@ -1,4 +1,4 @@
-// Slices that go through a few layers a step: what they store and say is what one step gives.
+// Chunks that go through a few layers a step: what they store and say is what one step gives.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,6 +19,18 @@ model::GoldenModelSpec Spec() {
   spec.num_layers = 5;
   return spec;
 }
+
+// Has time for so many parts.
+class CountedPace final : public Pace {
+ public:
+  explicit CountedPace(uint32_t num_parts) : num_parts_(num_parts) {}
+  bool Begin() override { return ++num_begins == 1 && num_parts_ > 0; }
+  bool HasTime() override { return ++num_asked < num_parts_; }
+  uint32_t num_begins = 0, num_asked = 0;
+
+ private:
+  const uint32_t num_parts_;
+};
 
 // Sequences that decode, and a prompt that is computed beside them.
 class LayersTest : public testing::TestWithParam<size_t> {
@@ -49,10 +61,17 @@ class LayersTest : public testing::TestWithParam<size_t> {
     plan_.slices.push_back({.tokens = std::span(text_).subspan(kPrompt, kChunk),
                             .first_position = kPrompt,
                             .views = {&views_[kStreams], 1},
-                            .num_logits = end == Spec().num_layers ? uint32_t{kChunk} : 0u,
-                            .first_layer = first,
-                            .end_layer = end});
+                            .num_logits = kChunk,
+                            .is_chunk = true,
+                            .first_layer = first});
+    CountedPace pace(end - first);
+    plan_.pace = &pace;
     auto outputs = model_.executor().Execute(plan_);
+    if (outputs.ok()) {
+      EXPECT_EQ(pace.num_begins, 1);
+      EXPECT_EQ(outputs->back().next_layer, end);
+      EXPECT_EQ(outputs->back().logits.size(), end == Spec().num_layers ? kChunk : 0);
+    }
     for (size_t i = 0; outputs.ok() && i < num_streams; ++i) {
       const size_t position = streams_[i]->length() - 1;
       EXPECT_TRUE(SameBits((*outputs)[i].logits[0],
@@ -122,14 +141,41 @@ TEST_P(LayersTest, OnlyWhatWasLeftCanGoOn) {
   EXPECT_EQ(Run(3, 5, 0).error().code, ErrorCode::kInvalidArgument);
   ASSERT_TRUE(Run(2, 3, 0).ok());  // what was refused has changed nothing
   EXPECT_EQ(Run(2, 5, 0).error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(Run(3, 3, 0).error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(Run(3, 6, 0).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Run(5, 6, 0).error().code, ErrorCode::kInvalidArgument);
   const auto outputs = Run(3, 5, 1);
   ASSERT_TRUE(outputs.ok());
   ExpectRight(outputs->back());
 }
 
-TEST_P(LayersTest, OnlyTheLastSliceMayLeaveOutLayers) {
+TEST_P(LayersTest, AChunkWaitsForStepsWithoutIt) {
+  ASSERT_TRUE(Run(0, 3, 2).ok());
+  const std::vector<TokenId> other = RandomTokens(99, 50, model_.vocab_size());
+  EXPECT_TRUE(SameBits(model_.Append(*model_.MakeCache(), other, 20), model_.Reference(other)));
+  const auto outputs = Run(3, 5, 1);
+  ASSERT_TRUE(outputs.ok());
+  ExpectRight(outputs->back());
+}
+
+TEST_P(LayersTest, AChunkMayHaveNoTimeAtAll) {
+  ASSERT_TRUE(Run(0, 0, 2).ok());
+  ASSERT_TRUE(Run(0, 3, 1).ok());
+  ASSERT_TRUE(Run(3, 3, 1).ok());
+  const auto outputs = Run(3, 5, 0);
+  ASSERT_TRUE(outputs.ok());
+  ExpectRight(outputs->back());
+}
+
+TEST_P(LayersTest, WithoutAPaceAChunkGoesOnToItsEnd) {
+  ASSERT_TRUE(Run(0, 1, 1).ok());
+  plan_.slices.erase(plan_.slices.begin());
+  plan_.slices.back().first_layer = 1;
+  plan_.pace = nullptr;
+  const auto outputs = model_.executor().Execute(plan_);
+  ASSERT_TRUE(outputs.ok());
+  ExpectRight(outputs->back());
+}
+
+TEST_P(LayersTest, OnlyTheLastSliceMayBeAChunk) {
   ASSERT_TRUE(Run(0, 2, 1).ok());
   std::swap(plan_.slices[0], plan_.slices[1]);
   const auto outputs = model_.executor().Execute(plan_);

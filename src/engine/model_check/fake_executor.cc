@@ -18,6 +18,12 @@ constexpr uint64_t kVoidRow = 0xDEADDEADDEADDEAD;
 
 size_t EndOf(const Slice& slice) { return slice.first_position + slice.tokens.size(); }
 
+// In all layers.
+int64_t TimeOf(const Slice& slice) {
+  return static_cast<int64_t>(slice.tokens.size()) * kTokenUs +
+         static_cast<int64_t>(EndOf(slice)) / kRowsPerUs;
+}
+
 // Of the first block that a token of the slice may read.
 size_t FirstVisibleBlock(const kv::GroupSpec& group, const Slice& slice) {
   if (group.kind != kv::GroupKind::kWindow) return 0;
@@ -36,23 +42,22 @@ FakeExecutor::FakeExecutor(const FakeModel* model, ExecutorInfo info, size_t ste
       logits_(info_.vocab_size) {}
 
 Result<std::span<const SliceOutput>> FakeExecutor::Execute(const StepPlan& plan) {
-  size_t num_tokens = 0, num_computed = 0, num_rows = 0;  // the latter two in every layer
+  size_t num_tokens = 0;
   Require(!plan.slices.empty(), "a step without slices");
   for (const Slice& slice : plan.slices) {
     CheckSlice(slice);
     num_tokens += slice.tokens.size();
-    num_computed += slice.tokens.size() * NumLayers(slice);
-    num_rows += EndOf(slice) * NumLayers(slice);
   }
   Require(num_tokens <= info_.max_step_tokens && num_tokens <= step_tokens_,
           "a step of {} tokens exceeds the limit of {}", num_tokens,
           std::min<size_t>(info_.max_step_tokens, step_tokens_));
   CheckBlocks(plan);
   CheckShared(plan);
-  CheckLayers(plan);
+  CheckChunk(plan);
   Trace(plan);
-  clock_.Advance(kStepUs + static_cast<int64_t>(num_computed / info_.num_layers) * kTokenUs +
-                 static_cast<int64_t>(num_rows / info_.num_layers) / kRowsPerUs);
+  const auto whole = std::span(plan.slices).first(plan.slices.size() - plan.slices.back().is_chunk);
+  clock_.Advance(kStepUs);
+  for (const Slice& slice : whole) clock_.Advance(TimeOf(slice));
   ++counts_.steps;
   if (std::exchange(is_failing_, false)) {
     ++counts_.failed_steps;
@@ -66,21 +71,39 @@ Result<std::span<const SliceOutput>> FakeExecutor::Execute(const StepPlan& plan)
   const auto failing = std::exchange(failing_slice_, std::nullopt);
   outputs_.assign(plan.slices.size(), {});
   for (size_t i = 0; i < plan.slices.size(); ++i) {
-    const Slice& slice = plan.slices[i];
-    outputs_[i].logits.assign(slice.num_logits, logits_);
-    if (carried_ && i + 1 == plan.slices.size()) {
-      Void(slice);  // who reads it now reads what is half done
+    if (plan.slices[i].is_chunk) {
+      RunChunk(plan, outputs_[i]);
     } else {
-      Run(slice, outputs_[i]);
+      Run(plan.slices[i], outputs_[i]);
     }
-    if (!failing || i != *failing % plan.slices.size()) continue;
-    ++counts_.failed_slices;
-    Void(slice);
-    outputs_[i] = {.status = Errorf(ErrorCode::kNonFinite, "NaN for the test"),
-                   .logits = std::move(outputs_[i].logits),
-                   .tokens = {}};
+    if (failing && i == *failing % plan.slices.size()) Fail(plan.slices[i], outputs_[i]);
   }
   return std::span<const SliceOutput>(outputs_);
+}
+
+// Layer by layer, as far as there is time.
+void FakeExecutor::RunChunk(const StepPlan& plan, SliceOutput& output) {
+  const Slice& chunk = plan.slices.back();
+  const int64_t layer_us = TimeOf(chunk) / info_.num_layers;
+  uint32_t next = chunk.first_layer;
+  bool has_time = plan.pace == nullptr || plan.pace->Begin();
+  while (has_time && next < info_.num_layers) {
+    clock_.Advance(layer_us);
+    has_time = ++next == info_.num_layers || plan.pace == nullptr || plan.pace->HasTime();
+  }
+  carried_.reset();
+  counts_.parts += next - chunk.first_layer < info_.num_layers;
+  if (next == info_.num_layers) return Run(chunk, output);
+  output.next_layer = next;
+  if (next > 0) carried_ = CarriedOf(chunk, next);
+  Void(chunk);  // who reads it now reads what is half done
+}
+
+void FakeExecutor::Fail(const Slice& slice, SliceOutput& output) {
+  ++counts_.failed_slices;
+  Void(slice);
+  output.status = Errorf(ErrorCode::kNonFinite, "NaN for the test");
+  output.tokens.clear();
 }
 
 void FakeExecutor::CheckSlice(const Slice& slice) const {
@@ -167,53 +190,39 @@ void FakeExecutor::CheckShared(const StepPlan& plan) const {
   }
 }
 
-uint32_t FakeExecutor::NumLayers(const Slice& slice) const {
-  return slice.end_layer.value_or(info_.num_layers) - slice.first_layer;
-}
-
-// Only the last slice may leave out layers, and it goes on where the plan before has left it.
-void FakeExecutor::CheckLayers(const StepPlan& plan) {
+// Only the last slice may be left between layers, and it goes on where it was left.
+void FakeExecutor::CheckChunk(const StepPlan& plan) const {
   const Slice& last = plan.slices.back();
   for (const Slice& slice : plan.slices) {
-    const uint32_t end = slice.end_layer.value_or(info_.num_layers);
-    Require(slice.first_layer < end && end <= info_.num_layers, "layers {} to {} of {}",
-            slice.first_layer, end, info_.num_layers);
-    Require(&slice == &last || NumLayers(slice) == info_.num_layers,
-            "a slice that is not the last leaves out layers");
+    Require(slice.first_layer < info_.num_layers, "layer {} of {}", slice.first_layer,
+            info_.num_layers);
+    Require(slice.is_chunk || slice.first_layer == 0, "a slice that is no chunk leaves out layers");
+    Require(&slice == &last || !slice.is_chunk, "a chunk is not the last slice");
   }
-  const bool is_part = NumLayers(last) < info_.num_layers;
-  counts_.parts += is_part;
-  Require(!is_part || last.tokens.size() <= info_.max_carried_tokens, "{} tokens between layers",
+  if (!last.is_chunk) return;
+  Require(last.tokens.size() <= info_.max_carried_tokens, "{} tokens between layers",
           last.tokens.size());
   for (const SharedPrefix& group : plan.shared) {
-    Require(!is_part || group.slices.back() + 1 < plan.slices.size(),
-            "a slice that leaves out layers is in a shared group");
+    Require(group.slices.back() + 1 < plan.slices.size(), "a chunk is in a shared group");
   }
-  Carried here = {.block = last.views[0].blocks[last.first_position / kBlockTokens],
-                  .first_position = last.first_position,
-                  .tokens_hash = Hash64(std::as_bytes(last.tokens), 0),
-                  .next_layer = last.first_layer};
-  if (last.first_layer > 0) {
-    Require(carried_ && carried_->block == here.block &&
-                carried_->first_position == here.first_position &&
-                carried_->tokens_hash == here.tokens_hash &&
-                carried_->next_layer == here.next_layer,
-            "a slice at {} goes on at layer {} where nothing was left", here.first_position,
-            here.next_layer);
-  }
-  carried_.reset();
-  if (!last.end_layer || *last.end_layer == info_.num_layers) return;
-  Require(last.num_logits == 0, "logits are wanted before the last layer");
-  here.next_layer = *last.end_layer;
-  carried_ = here;
+  Require(last.first_layer == 0 || carried_ == CarriedOf(last, last.first_layer),
+          "a chunk at {} goes on at layer {} where nothing was left", last.first_position,
+          last.first_layer);
+}
+
+FakeExecutor::Carried FakeExecutor::CarriedOf(const Slice& chunk, uint32_t next_layer) const {
+  return {.block = chunk.views[0].blocks[chunk.first_position / kBlockTokens],
+          .first_position = chunk.first_position,
+          .tokens_hash = Hash64(std::as_bytes(chunk.tokens), 0),
+          .next_layer = next_layer};
 }
 
 void FakeExecutor::Trace(const StepPlan& plan) {
   std::vector<uint64_t> numbers;
   for (const Slice& slice : plan.slices) {
-    numbers.insert(numbers.end(), {slice.tokens.size(), slice.first_position, slice.num_logits,
-                                   slice.sample != nullptr, slice.query_only, slice.first_layer,
-                                   NumLayers(slice)});
+    numbers.insert(numbers.end(),
+                   {slice.tokens.size(), slice.first_position, slice.num_logits,
+                    slice.sample != nullptr, slice.query_only, slice.is_chunk, slice.first_layer});
     for (const TokenId token : slice.tokens) numbers.push_back(static_cast<uint64_t>(token));
     for (const PagedView& view : slice.views) numbers.push_back(view.num_blocks);
   }
@@ -236,6 +245,8 @@ void FakeExecutor::FlipBitOf(const StepPlan& plan) {
 }
 
 void FakeExecutor::Run(const Slice& slice, SliceOutput& output) {
+  output.next_layer = info_.num_layers;
+  output.logits.assign(slice.num_logits, logits_);
   RowReader reader(&model_);
   const auto context_at = [&](size_t position) {
     const auto context = reader.Context(slice.views, position);

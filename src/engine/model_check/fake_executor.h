@@ -25,7 +25,7 @@ struct ExecutorCounts {
   uint64_t tokens = 0;
   uint64_t shared_groups = 0;
   uint64_t query_only = 0;
-  uint64_t parts = 0;   // slices that were not in all layers
+  uint64_t parts = 0;   // chunks that went through some layers only
   uint64_t drafts = 0;  // tokens of slices behind the first that is sampled
   uint64_t accepted = 0;
   uint64_t failed_slices = 0;
@@ -52,23 +52,27 @@ class FakeExecutor final : public Executor {
   uint64_t trace() const { return trace_; }
 
  private:
-  // The slice that the last plan left between two layers.
+  // The last chunk, if it was left between two layers.
   struct Carried {
     const std::byte* block;
     uint32_t first_position;
     uint64_t tokens_hash;
     uint32_t next_layer;
+
+    bool operator==(const Carried&) const = default;
   };
 
   void CheckSlice(const Slice& slice) const;
-  void CheckLayers(const StepPlan& plan);
-  uint32_t NumLayers(const Slice& slice) const;
+  void CheckChunk(const StepPlan& plan) const;
+  Carried CarriedOf(const Slice& chunk, uint32_t next_layer) const;
+  void RunChunk(const StepPlan& plan, SliceOutput& output);
   void CheckBlocks(const StepPlan& plan);
   void CheckShared(const StepPlan& plan) const;
   void Trace(const StepPlan& plan);
   void FlipBitOf(const StepPlan& plan);
   void Run(const Slice& slice, SliceOutput& output);
   void SampleAt(const Slice& slice, size_t index, uint64_t context, SliceOutput& output);
+  void Fail(const Slice& slice, SliceOutput& output);
   static void Void(const Slice& slice);
 
   const FakeModel& model_;

@@ -34,18 +34,37 @@ Result<OpenOptions> OptionsOf(const ModelKey& key, const std::string& path) {
   return options;
 }
 
+// Moves the clock before it asks another pace, if there is one.
+class TimedPace final : public Pace {
+ public:
+  TimedPace(Pace* inner, StepClock* clock, int64_t part_us)
+      : inner_(inner), clock_(*clock), part_us_(part_us) {}
+  bool Begin() override { return inner_ == nullptr || inner_->Begin(); }
+  bool HasTime() override {
+    clock_.Advance(part_us_);
+    return inner_ == nullptr || inner_->HasTime();
+  }
+
+ private:
+  Pace* const inner_;
+  StepClock& clock_;
+  const int64_t part_us_;
+};
+
 }  // namespace
 
 Result<std::span<const SliceOutput>> RecordingExecutor::Execute(const StepPlan& plan) {
   if (before) before(plan);
-  auto outputs = inner_.Execute(plan);
-  const uint32_t num_layers = inner_.info().num_layers;
-  size_t num_computed = 0;  // tokens, in every layer
-  for (const Slice& slice : plan.slices) {
-    num_computed +=
-        slice.tokens.size() * (slice.end_layer.value_or(num_layers) - slice.first_layer);
-  }
-  clock_.Advance(kStepUs + kTokenUs * static_cast<int64_t>(num_computed / num_layers));
+  const auto time_of = [](const Slice& slice) {
+    return kTokenUs * static_cast<int64_t>(slice.tokens.size());
+  };
+  clock_.Advance(kStepUs);
+  for (const Slice& slice : plan.slices) clock_.Advance(slice.is_chunk ? 0 : time_of(slice));
+  // Layers take time on the clock that the pace reads.
+  TimedPace pace(plan.pace, &clock_, time_of(plan.slices.back()) / inner_.info().num_layers);
+  StepPlan timed = plan;
+  timed.pace = &pace;
+  auto outputs = inner_.Execute(timed);
   if (!outputs.ok()) return outputs;
   if (after) after(plan);
   for (size_t i = 0; i < plan.slices.size(); ++i) {
