@@ -61,7 +61,7 @@ endfunction()
 
 # kvern_unity(TARGET): its sources may be compiled several at a time.
 function(kvern_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${KVERN_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${KVERN_UNITY} UNITY_BUILD_BATCH_SIZE 16)
 endfunction()
 
 # Every unit-test program and corpus replay, without the product and the end-to-end tests: what the

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kHidden = 576;
 constexpr size_t kFfnHidden = 1536;
-constexpr size_t kHeadDim = 64;
+constexpr size_t kRopeDims = 64;
 constexpr size_t kVocabulary = 49152;
 constexpr size_t kRows = 64;                   // of each thread
 constexpr size_t kElements = size_t{1} << 22;  // that a run computes, all threads together
@@ -36,8 +36,8 @@ struct Rows {
   }
 
   std::vector<float> x, y, out, logits;
-  std::vector<float> cos = std::vector<float>(kHeadDim / 2, 0.6f);
-  std::vector<float> sin = std::vector<float>(kHeadDim / 2, 0.8f);
+  std::vector<float> cos = std::vector<float>(kRopeDims / 2, 0.6f);
+  std::vector<float> sin = std::vector<float>(kRopeDims / 2, 0.8f);
   std::vector<std::byte> tile;
   compute::Sampler sampler;
   SampledToken token;
@@ -76,14 +76,14 @@ constexpr RowKernel kRowKernels[] = {
        isa.linear->quantize(&rows.x[row * kFfnHidden], kFfnHidden,
                             {.tile = rows.tile.data(), .num_tokens = 1, .token = 0});
      }},
-    {"rope", "interleaved", kHeadDim,
+    {"rope", "interleaved", kRopeDims,
      [](const compute::Isa& isa, Rows& rows, size_t row) {
-       isa.rows->rope_interleaved(&rows.y[row * kHeadDim], rows.cos.data(), rows.sin.data(),
-                                  kHeadDim);
+       isa.rows->rope_interleaved(&rows.y[row * kRopeDims], rows.cos.data(), rows.sin.data(),
+                                  kRopeDims);
      }},
-    {"rope", "neox", kHeadDim,
+    {"rope", "neox", kRopeDims,
      [](const compute::Isa& isa, Rows& rows, size_t row) {
-       isa.rows->rope_neox(&rows.y[row * kHeadDim], rows.cos.data(), rows.sin.data(), kHeadDim);
+       isa.rows->rope_neox(&rows.y[row * kRopeDims], rows.cos.data(), rows.sin.data(), kRopeDims);
      }},
     {"sample", "greedy", kVocabulary,
      [](const compute::Isa&, Rows& rows, size_t) {

@@ -90,8 +90,6 @@ constexpr ShapeField kShapeFields[] = {
      &WorkloadShape::think_ms},
 };
 
-Error FlagError(const std::string& what) { return {ErrorCode::kInvalidArgument, what}; }
-
 Result<WorkloadShape> ShapeFrom(const ShapeFlags& flags, const WorkloadRow& row) {
   WorkloadShape shape = row.defaults;
   for (const ShapeField& field : kShapeFields) {

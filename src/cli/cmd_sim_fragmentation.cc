@@ -41,8 +41,6 @@ struct FragmentationFlags {
   std::string chart_file;
 };
 
-Error FlagError(const std::string& what) { return {ErrorCode::kInvalidArgument, what}; }
-
 Result<sim::LengthTrace> TraceFromFlags(const FragmentationFlags& flags) {
   if (flags.requests && (*flags.requests == 0 || *flags.requests > kMaxRequests)) {
     return FlagError(

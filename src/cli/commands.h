@@ -19,6 +19,9 @@ class App;
 
 namespace kvern::cli {
 
+// The command line must be changed.
+inline Error FlagError(const std::string& what) { return {ErrorCode::kInvalidArgument, what}; }
+
 using Action = std::function<Status()>;
 
 struct Command {

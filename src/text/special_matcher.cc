@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/utf8.h"
+
 namespace kvern::text {
 namespace {
-
-uint8_t ByteAt(std::string_view text, size_t i) { return static_cast<uint8_t>(text[i]); }
 
 // White space of the C locale.
 bool IsAsciiSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }

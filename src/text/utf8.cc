@@ -6,7 +6,6 @@
 namespace kvern::text {
 namespace {
 
-uint8_t ByteAt(std::string_view text, size_t i) { return static_cast<uint8_t>(text[i]); }
 bool IsContinuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 
 // Bytes of the sequence that `lead` announces; 0 for a byte that cannot lead one.

@@ -43,7 +43,7 @@ Result<Value> Values(Runtime& runtime, const Value& self, const Args&) {
   return runtime.NewList(std::move(values), List::Flavor::kValues);
 }
 
-Result<Value> Items(Runtime& runtime, const Value& self, const Args&) {
+Result<Value> DictItems(Runtime& runtime, const Value& self, const Args&) {
   KVERN_RETURN_IF_ERROR(runtime.Step(self.dict().size()));
   std::vector<Value> items;
   for (const auto& [key, value] : self.dict().entries())
@@ -86,8 +86,8 @@ Result<Value> IndexOfItem(Runtime& runtime, const Value& self, const Args& args)
 }
 
 const Method kDictMethods[] = {
-    {"copy", {}, Copy},     {"get", {{"key", "default"}, 1}, Get},
-    {"items", {}, Items},   {"keys", {}, Keys},
+    {"copy", {}, Copy},       {"get", {{"key", "default"}, 1}, Get},
+    {"items", {}, DictItems}, {"keys", {}, Keys},
     {"values", {}, Values},
 };
 

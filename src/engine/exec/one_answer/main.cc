@@ -27,7 +27,7 @@ namespace kvern::engine::one_answer {
 namespace {
 
 constexpr const char* kDefaultModel = "build/models/SmolLM2-135M-Instruct.Q4_1.gguf";
-constexpr const char* kDocs = "docs";
+constexpr const char* kDocsFolder = "docs";
 
 struct Flags {
   std::string suite = "ci";
@@ -143,7 +143,7 @@ int Main(int argc, char** argv) {
   const std::string twin_path =
       std::filesystem::temp_directory_path() / fmt::format("kvern_one_answer_{}.gguf", getpid());
   Lab lab(flags.model, twin_path);
-  Grid grid(&lab, kDocs);
+  Grid grid(&lab, kDocsFolder);
   int status = 0;
   if (flags.suite == "soak") {
     const Status soaked = Soak(lab, grid, flags.seed, flags.minutes);

@@ -127,6 +127,9 @@ Result<Outcome> RunRound(Lab& lab, Grid& grid, const Round& round, SplitMix64& r
 }  // namespace
 
 Status Soak(Lab& lab, Grid& grid, uint64_t seed, uint64_t minutes) {
+  // Where there are no requests to be had, no round can begin.
+  const auto first = grid.SetOf("f16", "f16");
+  if (!first.ok()) return first.error();
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(minutes);
   size_t num_rounds = 0, num_failed = 0, num_answers = 0, num_tokens = 0;
   std::optional<uint64_t> first_failed;
