@@ -51,6 +51,7 @@ class CoreRun {
   // Of all calls so far.
   const LogitHashes& logits() const { return executor_.logits(); }
   EngineStats stats() const { return core_->stats(); }
+  size_t num_left() const { return executor_.num_left(); }
   RecordingExecutor& executor() { return executor_; }
   const OpenedModel& model() const { return model_; }
 

@@ -47,6 +47,9 @@ void CheckCounts(const Combination& combination, Outcome& outcome) {
     outcome.Find(
         fmt::format("{} tokens were found, though nobody uses the cache", stats.kv.prompts.hit()));
   }
+  if (combination.setup.scheduler.target_token_us > 0 && outcome.num_left == 0) {
+    outcome.Find("no chunk was left between two layers, though time was short");
+  }
   const auto accepted = static_cast<double>(stats.accepted_tokens);
   const auto drafted = static_cast<double>(stats.drafted_tokens);
   if (combination.setup.draft != Draft::kNone && !combination.setup.adaptive && drafted == 0) {
@@ -107,6 +110,7 @@ Status RunByCore(Lab& lab, Reference& reference, const Combination& combination,
   }
   outcome.num_rows = run->logits().size();
   outcome.stats = run->stats();
+  outcome.num_left = run->num_left();
   return {};
 }
 

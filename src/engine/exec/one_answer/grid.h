@@ -33,6 +33,7 @@ struct Outcome {
   size_t num_tokens = 0;  // that were compared, with their logprobs
   size_t num_rows = 0;    // of logits; the public Engine shows none
   EngineStats stats = {};
+  size_t num_left = 0;  // chunks, between two layers
 
   void Find(const std::string& finding) { findings.push_back(finding); }
 };

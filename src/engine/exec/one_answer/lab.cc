@@ -70,6 +70,10 @@ Result<std::span<const SliceOutput>> RecordingExecutor::Execute(const StepPlan& 
   for (size_t i = 0; i < plan.slices.size(); ++i) {
     const Slice& slice = plan.slices[i];
     const SliceOutput& output = (*outputs)[i];
+    if (slice.is_chunk && output.next_layer < inner_.info().num_layers) {
+      ++num_left_;
+      continue;
+    }
     // What is damaged is computed again, and what comes after a rejected draft is never said.
     if (slice.sample == nullptr || output.stored_differs) continue;
     const size_t end = slice.first_position + slice.tokens.size();

@@ -58,6 +58,8 @@ class RecordingExecutor final : public Executor {
   const LogitHashes& logits() const { return logits_; }
   // Rows that were computed twice and were not the same.
   size_t num_conflicts() const { return num_conflicts_; }
+  // Chunks that were left between two layers.
+  size_t num_left() const { return num_left_; }
 
   // Called with each plan before and after it is computed, to look at blocks or to damage them.
   std::function<void(const StepPlan&plan)> before, after;
@@ -66,7 +68,7 @@ class RecordingExecutor final : public Executor {
   Executor& inner_;
   StepClock& clock_;
   LogitHashes logits_;
-  size_t num_conflicts_ = 0;
+  size_t num_conflicts_ = 0, num_left_ = 0;
 };
 
 // A KV cache of its own for each run.

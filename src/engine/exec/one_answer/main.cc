@@ -118,11 +118,11 @@ int RunAll(const std::vector<Check>& checks) {
     const EngineStats& stats = outcome.stats;
     fmt::print(
         "{:55} {:6.1f} s {} {:4} answers {:6} tokens {:6} rows | steps {} hits {} preempted {} "
-        "self-checks {} merged {} drafts {}/{}\n",
+        "self-checks {} merged {} drafts {}/{} chunks left {}\n",
         check.name, seconds_since(last), outcome.findings.empty() ? "ok    " : "FAILED",
         outcome.num_answers, outcome.num_tokens, outcome.num_rows, stats.steps,
         stats.kv.prompts.hit(), stats.preemptions, stats.self_checks, stats.kv.blocks_merged,
-        stats.accepted_tokens, stats.drafted_tokens);
+        stats.accepted_tokens, stats.drafted_tokens, outcome.num_left);
     for (const std::string& finding : outcome.findings) fmt::print("    {}\n", finding);
     std::fflush(stdout);
     last = std::chrono::steady_clock::now();
