@@ -41,7 +41,7 @@ Combination Preempting(std::string name, CoreSetup setup) {
           .arrival = Arrival::kTogether,
           .min_new_tokens = 60,
           .max_case_tokens = kShort,
-          .num_copies = 6,
+          .num_copies = 8,
           .min_preemptions = 12};
 }
 
