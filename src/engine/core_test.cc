@@ -452,12 +452,16 @@ TEST(CoreTest, WhoseReaderIsBehindPausesAndYields) {
   EXPECT_EQ(Count(slow, Kind::kUnpaused), 1);
 }
 
+// Long enough for the times of their steps to be known.
+void LetFourDecode(TestEngine& engine, uint32_t num_new) {
+  for (uint32_t i = 0; i < 4; ++i) engine.Submit(Ask(Text(30, i), num_new));
+  for (int i = 0; i < 60; ++i) engine.Step();
+}
+
 TEST(CoreTest, PrefillLeavesOthersTheirTimeBetweenTokens) {
   // The fake executor takes 200 us for a step and 20 us for a token, and some for its history.
   TestEngine engine(/*num_blocks=*/200, {.step_tokens = 512, .target_token_us = 1500});
-  std::vector<Client*> decoding;
-  for (uint32_t i = 0; i < 4; ++i) decoding.push_back(&engine.Submit(Ask(Text(30, i), 300)));
-  for (int i = 0; i < 60; ++i) engine.Step();
+  LetFourDecode(engine, 300);
   Client& late = engine.Submit(Ask(Text(900, 9), 2));
   int64_t longest_us = 0;
   int num_steps = 0;
@@ -474,8 +478,7 @@ TEST(CoreTest, PrefillLeavesOthersTheirTimeBetweenTokens) {
 
 TEST(CoreTest, AChunkTakesSeveralStepsWhereFewTokensWouldFit) {
   TestEngine engine(/*num_blocks=*/200, {.step_tokens = 512, .target_token_us = 450});
-  for (uint32_t i = 0; i < 4; ++i) engine.Submit(Ask(Text(30, i), 300));
-  for (int i = 0; i < 60; ++i) engine.Step();
+  LetFourDecode(engine, 300);
   EXPECT_EQ(engine.executor().counts().parts, 0);
   Client& late = engine.Submit(Ask(Text(320, 9), 2));
   int64_t longest_us = 0;
@@ -494,8 +497,7 @@ TEST(CoreTest, AChunkTakesSeveralStepsWhereFewTokensWouldFit) {
 // Steps of 4 tokens take 280 us by themselves.
 TEST(CoreTest, PrefillGoesOnWhereDecodingTakesAllTheTime) {
   TestEngine engine(/*num_blocks=*/200, {.step_tokens = 512, .target_token_us = 100});
-  for (uint32_t i = 0; i < 4; ++i) engine.Submit(Ask(Text(30, i), 600));
-  for (int i = 0; i < 60; ++i) engine.Step();
+  LetFourDecode(engine, 600);
   Client& late = engine.Submit(Ask(Text(320, 9), 2));
   int num_steps = 0;
   for (; !late.is_finished(); ++num_steps) ASSERT_TRUE(engine.Step());
@@ -506,8 +508,7 @@ TEST(CoreTest, PrefillGoesOnWhereDecodingTakesAllTheTime) {
 
 TEST(CoreTest, AChunkBetweenLayersIsLetGoOf) {
   TestEngine engine(/*num_blocks=*/200, {.step_tokens = 512, .target_token_us = 450});
-  for (uint32_t i = 0; i < 4; ++i) engine.Submit(Ask(Text(30, i), 300));
-  for (int i = 0; i < 60; ++i) engine.Step();
+  LetFourDecode(engine, 300);
   Client& cancelled = engine.Submit(Ask(Text(320, 9), 2));
   const auto parts = [&] { return engine.executor().counts().parts; };
   while (parts() < 4) ASSERT_TRUE(engine.Step());
