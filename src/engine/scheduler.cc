@@ -270,8 +270,7 @@ void Scheduler::PlanDecodes() {
 bool Scheduler::PlanDecode(Sequence& sequence) {
   if (sequence.phase != Phase::kRunning || tokens_left_ == 0) return false;  // it yielded
   if (sequence.num_missing() == 0) {
-    AddSlice(sequence, 1, 0, /*is_chunk=*/false);
-    ++num_decodes_;
+    AddDecode(sequence, 0);
     return true;
   }
   size_t num_drafts = std::min(sequence.draft.size(), tokens_left_ - 1);
@@ -281,9 +280,14 @@ bool Scheduler::PlanDecode(Sequence& sequence) {
     FailIfAlone(sequence);
     return false;
   }
-  AddSlice(sequence, 1 + num_drafts, num_drafts, /*is_chunk=*/false);
-  ++num_decodes_;
+  AddDecode(sequence, num_drafts);
   return true;
+}
+
+void Scheduler::AddDecode(Sequence& sequence, size_t num_drafts) {
+  AddSlice(sequence, 1 + num_drafts, num_drafts, /*is_chunk=*/false);
+  slices_.back().is_decode = true;
+  ++num_decodes_;
 }
 
 // After a step failed: few, whoever waited longest first, without drafts.
@@ -403,6 +407,7 @@ void Scheduler::Unplan(const Sequence& sequence) {
   tokens.resize(tokens.size() - found->num_drafts);
   tokens_left_ += found->num_tokens;
   work_ -= found->work;
+  num_decodes_ -= found->is_decode ? 1 : 0;
   slices_.erase(found);
 }
 

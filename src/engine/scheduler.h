@@ -41,6 +41,7 @@ struct ScheduledSlice {
   size_t num_drafts = 0;
   bool query_only = false;  // all its tokens have K/V: only logits are wanted (K5)
   bool samples = false;
+  bool is_decode = false;
   bool is_chunk = false;  // may be left between two layers …
   bool goes_on = false;   // … and was: nothing of it is computed yet
   double work = 0;
@@ -123,6 +124,7 @@ class Scheduler {
   int64_t ChunkTold(ScheduledSlice& slice, uint32_t next_layer);
   double LayerUs(size_t position, size_t num_tokens) const;
   void AddSlice(Sequence& sequence, size_t num_tokens, size_t num_drafts, bool is_chunk);
+  void AddDecode(Sequence& sequence, size_t num_drafts);
   void Plan(ScheduledSlice slice);
   void SetPace();
   void DropChunk(Sequence& sequence);
