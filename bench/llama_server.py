@@ -2,11 +2,13 @@
 
 import http.client
 import json
+import queue
 import socket
 import subprocess
 import threading
 import time
 
+from bench.plan import Schedule
 from bench.process import BenchError, last_line
 
 START_TIMEOUT_S = 60
@@ -25,6 +27,7 @@ class Reply:
     def __init__(self):
         self.sent = time.monotonic()
         self.chunks = []  # when each new token came
+        self.tokens = []
         self.error = None
         self.cached_tokens = 0
 
@@ -64,7 +67,7 @@ class LlamaServer:
     def stream(self, prompt, new_tokens, reply, on_chunk=None, until=None):
         """One completion of exactly new_tokens, greedy; ends early once `until` is set."""
         body = {"prompt": prompt, "n_predict": new_tokens, "temperature": 0, "stream": True,
-                "ignore_eos": True, "cache_prompt": True}
+                "ignore_eos": True, "cache_prompt": True, "return_tokens": True}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REPLY_TIMEOUT_S)
         try:
             connection.request("POST", "/completion", json.dumps(body),
@@ -80,6 +83,7 @@ class LlamaServer:
                     reply.cached_tokens = event.get("timings", {}).get("cache_n", 0)
                     break
                 reply.chunks.append(time.monotonic())
+                reply.tokens += event["tokens"]
                 if on_chunk:
                     on_chunk(reply)
                 if until and until.is_set():
@@ -96,6 +100,31 @@ class LlamaServer:
                                   args=(prompt, new_tokens, reply, on_chunk, until))
         thread.start()
         return thread, reply
+
+    def follow(self, requests):
+        """Does the work of a plan: (seconds, {index: reply}, {index: TTFT since it was due})."""
+        schedule, ended = Schedule(requests), queue.Queue()
+        replies, due_at = {}, {}
+        begin = time.monotonic()
+
+        def ask(index, prompt):
+            self.stream(prompt, requests[index].new_tokens, replies[index])
+            ended.put(index)
+
+        while schedule.num_left:
+            for due, index in schedule.take_due(time.monotonic() - begin):
+                prompt = requests[index].tokens({i: reply.tokens for i, reply in replies.items()})
+                replies[index], due_at[index] = Reply(), begin + due
+                threading.Thread(target=ask, args=(index, prompt)).start()
+            try:
+                index = ended.get(timeout=schedule.until_next(time.monotonic() - begin, 1.0))
+            except queue.Empty:
+                continue
+            if replies[index].error or not replies[index].chunks:
+                raise BenchError(f"llama-server: {replies[index].error or 'no token came'}")
+            schedule.end(index, time.monotonic() - begin)
+        seconds = time.monotonic() - begin
+        return seconds, replies, {i: replies[i].chunks[0] - due_at[i] for i in replies}
 
     def ask_together(self, prompts, new_tokens):
         """Sends all at once: (seconds, replies)."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench.llama_server import LlamaServer
 from bench.peers import MODEL
+from bench.plan import read_plan
 from bench.process import BenchError, output_of
 
 TIMEOUT_S = 1800
@@ -30,12 +31,30 @@ class Setup:
     openvino: Path | None  # a Python that has openvino-genai
     model: Path
     threads: int
-    folder: Path  # for logs and prompts
+    folder: Path  # for logs and plans
+
+    @property
+    def plan(self):
+        return self.folder / "plan.jsonl"
 
 
-def read_prompts(path):
-    requests = [json.loads(line) for line in path.read_text().splitlines()]
-    return [request["tokens"] for request in requests if not request["warm_up"]]
+@dataclass(frozen=True)
+class Work:
+    """A workload whose plan the peers follow too. llama-server gets so many slots and cells."""
+
+    name: str
+    flags: tuple
+    slots: int
+    cells: int
+
+
+PLANS = [
+    Work("chat", (), 8, 8192),
+    Work("agents", (), 8, 16384),
+    Work("documents", (), 16, 32768),
+    Work("trace", ("--trace", "tests/data/traces/azure_llm_2023_conv.csv", "--requests", 16,
+                   "--rate", 0.5), 8, 32768),
+]
 
 
 def nearest_rank(values, share):
@@ -44,11 +63,23 @@ def nearest_rank(values, share):
 
 
 def run_kvern(setup, workload, *flags):
-    """What `kvern bench serve --json` says, and the prompts that it served."""
-    path = setup.folder / "prompts.jsonl"
+    """What `kvern bench serve --json` says, and the requests that it served."""
     command = [setup.kvern, "bench", "serve", workload, "-m", setup.model, "-t", setup.threads,
-               "--json", "--prompts", path, *flags]
-    return json.loads(output_of(command, TIMEOUT_S)), read_prompts(path)
+               "--json", "--prompts", setup.plan, *flags]
+    said = json.loads(output_of(command, TIMEOUT_S))
+    _, requests = read_plan(setup.plan)
+    return said, requests
+
+
+def run_openvino(setup, mode):
+    """On the plan of the last run_kvern()."""
+    command = [setup.openvino, "-m", "bench.openvino_serve", setup.model, setup.plan,
+               setup.threads, mode]
+    return json.loads(output_of(command, TIMEOUT_S).strip().splitlines()[-1])
+
+
+def prompts_of(requests):
+    return [request.tokens({}) for request in requests]
 
 
 def shared_flags(users, new_tokens):
@@ -61,7 +92,8 @@ def compare_llama_shared(setup, users, new_tokens, say):
     cold, _ = run_kvern(setup, "shared-prefix", *flags)
     warm, _ = run_kvern(setup, "shared-prefix", *flags, "--warm")
     # Twice as many tails of the same prefix: each round has its own.
-    _, prompts = run_kvern(setup, "shared-prefix", *shared_flags(2 * users, 1))
+    _, requests = run_kvern(setup, "shared-prefix", *shared_flags(2 * users, 1))
+    prompts = prompts_of(requests)
     context = 20480 if users <= 8 else users * 2560
     server = LlamaServer(setup.llama, setup.model, users, context, setup.threads,
                          setup.folder / "llama-server.log")
@@ -83,12 +115,40 @@ def compare_openvino_shared(setup, users, new_tokens, say):
     for mode in ("cold", "warm"):
         flags = [*shared_flags(users, new_tokens), *(["--warm"] if mode == "warm" else [])]
         ours, _ = run_kvern(setup, "shared-prefix", *flags)
-        command = [setup.openvino, "-P", "bench/openvino_serve.py", setup.model,
-                   setup.folder / "prompts.jsonl", setup.threads, mode]
-        theirs = json.loads(output_of(command, TIMEOUT_S).strip().splitlines()[-1])
+        theirs = run_openvino(setup, mode)
         say(f"{users} requests, {new_tokens} new, {mode}: Kvern {ours['seconds']:.2f} s; OpenVINO GenAI "
             f"{theirs['seconds']:.2f} s ({theirs['output_tokens']} tokens): "
             f"{theirs['seconds'] / ours['seconds']:.1f}x in time")
+
+
+def compare_plan(setup, work, say):
+    """One workload on each program, nothing cached."""
+
+    def tell(name, seconds, tokens, ttft_p50, ttft_p99, rest):
+        say(f"{work.name}: {name} {seconds:.2f} s, {tokens / seconds:.0f} t/s generated, "
+            f"TTFT p50 {ttft_p50:.2f} s, p99 {ttft_p99:.2f} s{rest}")
+
+    def tell_peer(name, seconds, tokens, ttft, cached=""):
+        p50, p99 = nearest_rank(ttft, 0.5), nearest_rank(ttft, 0.99)
+        tell(name, seconds, tokens, p50, p99, f"{cached}: {seconds / ours['seconds']:.1f}x in time, "
+             f"{p50 / (ours_ttft['p50'] / 1e6):.1f}x in TTFT p50")
+
+    ours, requests = run_kvern(setup, work.name, *work.flags)
+    ours_ttft, prompt_tokens = ours["ttft_us"], ours["prompt_tokens"]
+    found = 1 - sum(ours["prompts"]["miss"].values()) / prompt_tokens
+    tell("Kvern", ours["seconds"], ours["output_tokens"], ours_ttft["p50"] / 1e6,
+         ours_ttft["p99"] / 1e6, f", {found:.0%} of the prompts found")
+    server = LlamaServer(setup.llama, setup.model, work.slots, work.cells, setup.threads,
+                         setup.folder / "llama-server.log")
+    with server:
+        server.ask_together([requests[0].tokens({})[-32:]], 4)
+        seconds, replies, ttft = server.follow(requests)
+    cached = sum(reply.cached_tokens for reply in replies.values()) / prompt_tokens
+    tell_peer("llama-server", seconds, sum(len(reply.chunks) for reply in replies.values()),
+              ttft.values(), f", {cached:.0%} of the prompts cached")
+    if setup.openvino:
+        theirs = run_openvino(setup, "cold")
+        tell_peer("OpenVINO GenAI", theirs["seconds"], theirs["output_tokens"], theirs["ttft"])
 
 
 class Streams:
@@ -130,13 +190,13 @@ class Streams:
 
 
 def compare_mixed_prefill(setup, say):
-    ours, prompts = run_kvern(setup, "mixed-prefill")
+    ours, requests = run_kvern(setup, "mixed-prefill")
     for row in ours["settings"]:
         say(f"Kvern, {row['setting']}: undisturbed p99 {row['undisturbed_itl_us']['p99'] / 1e3:.1f} ms, "
             f"disturbed p99 {row['disturbed_itl_us']['p99'] / 1e3:.1f} ms, prefill "
             f"{row['prefill_mixed_tokens_per_second']:.0f} of "
             f"{row['prefill_alone_tokens_per_second']:.0f} t/s")
-    alone, *stream_prompts, late = prompts
+    alone, *stream_prompts, late = prompts_of(requests)
     stream_prompts = stream_prompts[-MIXED_STREAMS:]  # the last of several rounds
     server = LlamaServer(setup.llama, setup.model, MIXED_SLOTS, MIXED_CONTEXT, setup.threads,
                          setup.folder / "llama-server.log")
@@ -161,8 +221,9 @@ def compare_mixed_prefill(setup, say):
 
 def parse(argv):
     parser = argparse.ArgumentParser(prog="scripts/bench-serve", description=__doc__)
+    names = ["llama", "openvino", "mixed", *(work.name for work in PLANS)]
     parser.add_argument("comparisons", nargs="*", metavar="COMPARISON",
-                        help="llama, openvino, mixed (default: all)")
+                        help=f"{', '.join(names)} (default: all)")
     parser.add_argument("--kvern", type=Path, default=Path("build/release/kvern"))
     parser.add_argument("--llama", type=Path, required=True, help="folder of llama.cpp's programs")
     parser.add_argument("--openvino", type=Path, help="a Python that has openvino-genai")
@@ -171,14 +232,14 @@ def parse(argv):
     parser.add_argument("--users", type=int, default=8, help="beside llama-server")
     args = parser.parse_args(argv)
     for name in args.comparisons:
-        if name not in ("llama", "openvino", "mixed"):
-            parser.error(f"{name}: use llama, openvino or mixed")
+        if name not in names:
+            parser.error(f"{name}: use one of {', '.join(names)}")
+    args.comparisons = args.comparisons or names
     return args
 
 
 def main(argv=None):
     args = parse(argv)
-    wanted = args.comparisons or ["llama", "openvino", "mixed"]
 
     def say(line):
         print(line, flush=True)
@@ -186,12 +247,15 @@ def main(argv=None):
     with tempfile.TemporaryDirectory() as folder:
         setup = Setup(args.kvern, args.llama, args.openvino, args.model, args.threads, Path(folder))
         try:
-            if "llama" in wanted:
+            if "llama" in args.comparisons:
                 compare_llama_shared(setup, args.users, 64, say)
-            if "openvino" in wanted and setup.openvino:
+            if "openvino" in args.comparisons and setup.openvino:
                 compare_openvino_shared(setup, 32, 32, say)
-            if "mixed" in wanted:
+            if "mixed" in args.comparisons:
                 compare_mixed_prefill(setup, say)
+            for work in PLANS:
+                if work.name in args.comparisons:
+                    compare_plan(setup, work, say)
         except BenchError as error:
             print(f"scripts/bench-serve: {error}", file=sys.stderr)
             return 2

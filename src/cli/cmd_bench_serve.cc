@@ -258,8 +258,9 @@ void AddReportFlags(CLI::App& app, ReportFlags& flags) {
   app.add_flag("--json", flags.json, "Print JSON");
   app.add_option("--svg", flags.svg, "SVG file for a chart");
   app.add_option("--chart", flags.chart, "What it shows: latency or kv")->capture_default_str();
-  app.add_option("--prompts", flags.prompts,
-                 "File for the prompts as tokens, one JSON object a line");
+  app.add_option(
+      "--prompts", flags.prompts,
+      "File for the plan: prompts as tokens and who waits for whom, a JSON object a line");
 }
 
 }  // namespace

@@ -104,35 +104,53 @@ Result<size_t> CheckAnswers(const Workload& workload, const ServeRun& run, Opene
   return num_checked;
 }
 
+// A prompt as a list of pieces: tokens, or the request whose reply stands there.
+ordered_json PiecesOf(const Workload& workload, size_t request, TextMaker& texts) {
+  ordered_json pieces = ordered_json::array();
+  for (const PromptPart& part : workload.requests[request].prompt) {
+    switch (part.kind) {
+      case PromptPart::Kind::kText: {
+        ordered_json tokens = ordered_json::array();
+        for (const TokenId token : texts.Make(part.index, part.num_tokens, pieces.empty())) {
+          tokens.push_back(static_cast<uint32_t>(token));
+        }
+        pieces.push_back(std::move(tokens));
+        break;
+      }
+      case PromptPart::Kind::kPrompt:
+        for (ordered_json& piece : PiecesOf(workload, part.index, texts)) {
+          pieces.push_back(std::move(piece));
+        }
+        break;
+      case PromptPart::Kind::kReply:
+        pieces.push_back({{"reply_of", part.index}});
+        break;
+    }
+  }
+  return pieces;
+}
+
 // One JSON object a line, for programs that do the same work on another server.
 Status WritePrompts(const ServeSettings& settings, const Workload& workload, TextMaker& texts) {
   std::string lines;
   const auto add = [&](const Workload& source, size_t index, bool is_warm_up) {
-    ordered_json tokens = ordered_json::array();
-    for (const TokenId token : PromptTokens(source, index, texts, {})) {
-      tokens.push_back(static_cast<uint32_t>(token));
-    }
     const PlannedRequest& request = source.requests[index];
+    ordered_json after = ordered_json::array();
+    for (const Trigger& trigger : request.after) {
+      after.push_back({{"request", trigger.request}, {"tokens", trigger.num_tokens}});
+    }
     lines += ordered_json{{"warm_up", is_warm_up},
-                          {"at_us", request.delay_us},
+                          {"after", std::move(after)},
+                          {"delay_us", request.delay_us},
                           {"new_tokens", request.new_tokens},
-                          {"tokens", std::move(tokens)}}
+                          {"prompt", PiecesOf(source, index, texts)}}
                  .dump() +
              "\n";
   };
   for (const PromptParts& shared : workload.shared) {
     add({.requests = {{.prompt = shared, .new_tokens = 1}}}, 0, true);
   }
-  for (size_t i = 0; i < workload.requests.size(); ++i) {
-    for (const PromptPart& part : workload.requests[i].prompt) {
-      if (part.kind == PromptPart::Kind::kText) continue;
-      return Errorf(ErrorCode::kInvalidArgument,
-                    "--prompts: the prompts of {} have replies in them, and are known only when "
-                    "it has run",
-                    settings.workload);
-    }
-    add(workload, i, false);
-  }
+  for (size_t i = 0; i < workload.requests.size(); ++i) add(workload, i, false);
   return WriteTextFile(settings.prompts_file, lines);
 }
 

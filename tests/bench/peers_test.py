@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import against, chart, llama_format, machine, measure, process  # noqa: E402
-from bench import report, rows  # noqa: E402
+from bench import plan, report, rows  # noqa: E402
 from bench.openvino_peer import Driver, OpenVino  # noqa: E402
 from bench.peers import Comparison  # noqa: E402
 from bench.process import BenchError  # noqa: E402
@@ -279,6 +279,40 @@ class Processes(unittest.TestCase):
     def test_cpuinfo(self):
         text = "processor : 0\nmodel name : A CPU\nflags : fma avx2\n\nprocessor : 1\nflags : x\n"
         self.assertEqual(machine.parse_cpuinfo(text), ("A CPU", {"fma", "avx2"}))
+
+
+class Plans(unittest.TestCase):
+    def read(self, *lines):
+        path = Path(self.enterContext(tempfile.TemporaryDirectory())) / "plan.jsonl"
+        common = {"warm_up": False, "after": [], "delay_us": 0, "new_tokens": 2}
+        path.write_text("".join(json.dumps({**common, **line}) + "\n" for line in lines))
+        return plan.read_plan(path)
+
+    def test_a_prompt_quotes_replies_as_they_were(self):
+        shared, requests = self.read(
+            {"warm_up": True, "prompt": [[1]]}, {"prompt": [[1], [2]]},
+            {"prompt": [[1], [2], {"reply_of": 0}, [5]], "after": [{"request": 0, "tokens": 2}]},
+        )
+        self.assertEqual(shared[0].tokens({}), [1])
+        self.assertEqual(requests[0].tokens({}), [1, 2])
+        self.assertEqual(requests[1].tokens({0: [3, 4]}), [1, 2, 3, 4, 5])
+
+    def test_a_request_is_due_so_long_after_the_last_that_it_waits_for(self):
+        _, requests = self.read(
+            {"prompt": [[1]]}, {"prompt": [[1]], "delay_us": 500_000},
+            {"prompt": [[1]], "delay_us": 250_000,
+             "after": [{"request": 0, "tokens": 2}, {"request": 1, "tokens": 2}]},
+        )
+        schedule = plan.Schedule(requests)
+        self.assertEqual(schedule.take_due(0), [(0, 0)])
+        self.assertEqual(schedule.until_next(0.25, longest=1), 0.25)
+        self.assertEqual(schedule.take_due(1), [(0.5, 1)])
+        schedule.end(1, 2)
+        self.assertEqual((schedule.take_due(9), schedule.until_next(9, longest=1)), ([], 1))
+        schedule.end(0, 3)
+        self.assertEqual((schedule.take_due(3), schedule.take_due(4)), ([], [(3.25, 2)]))
+        schedule.end(2, 5)
+        self.assertEqual(schedule.num_left, 0)
 
 
 FAKE_DRIVER = """

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import tempfile
+from pathlib import Path
 
 import harness
 
@@ -187,6 +189,16 @@ class Serve(harness.CommandTest):
                 report = self.serve(*workload, *self.SMALL)
                 self.assertEqual(report["requests"]["failed"], 0)
                 self.assertGreater(report["prompts"]["ram"], 0)
+
+    def test_the_plan_says_what_a_prompt_quotes_and_waits_for(self):
+        file = Path(self.enterContext(tempfile.TemporaryDirectory())) / "plan.jsonl"
+        self.serve("chat", "--requests", "1", "--turns", "2", "--prompts", str(file), *self.SMALL)
+        shared, first, second = map(json.loads, file.read_text().splitlines())
+        self.assertEqual((shared["warm_up"], len(shared["prompt"][0])), (True, 40))
+        self.assertEqual([len(piece) for piece in first["prompt"]], [40, 9])
+        self.assertEqual(second["prompt"][:3], [*first["prompt"], {"reply_of": 0}])
+        self.assertEqual(second["after"], [{"request": 0, "tokens": 4}])
+        self.assertEqual(second["delay_us"], 200_000)
 
     def test_without_the_cache_everything_is_computed(self):
         report = self.serve("documents", "--requests", "2", "--turns", "2", "--compare", "off",
