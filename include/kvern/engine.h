@@ -79,6 +79,10 @@ struct Request {
   // Called on the engine's thread instead of queueing for Next(); everybody waits for it. What it
   // throws fails its request alone.
   std::function<void(const Chunk&)> on_chunk = {};
+  // Called once on the engine's thread when all has ended, however it did: finished() is true if
+  // nothing is queued, and Wait() waits no more. Not called where Submit() failed or the Reply has
+  // been destroyed. May not throw.
+  std::function<void()> on_end = {};
 };
 
 // What one step brought one completion. The last chunk of a completion has `finish`.

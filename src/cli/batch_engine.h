@@ -27,27 +27,21 @@ class EngineAnswerer final : public Answerer {
   std::optional<Finished> Await(int64_t timeout_us) override;
 
  private:
-  // What came of one request: the engine's thread, until it has finished.
-  struct Collected {
-    std::vector<Completion> completions;
-    size_t num_unfinished;
-  };
+  // What came of one request: the engine's thread, until it has ended.
+  using Collected = std::vector<Completion>;
   struct Asked {
     Reply reply;
     std::shared_ptr<Collected> collected;
   };
 
-  void Take(size_t key, Collected& collected, const Chunk& chunk);
   Finished Finish(std::map<size_t, Asked>::node_type asked);
-  // One that ended without a last chunk, as those do that are refused late.
-  std::optional<size_t> FindFinished() const;
 
   Engine& engine_;
   std::deque<Finished> refused_;
 
   std::mutex mutex_;
   std::condition_variable has_ready_;
-  std::deque<size_t> ready_;  // keys of those whose last chunk has come
+  std::deque<size_t> ready_;  // keys of those that have ended
 
   std::map<size_t, Asked> asked_;  // destroyed first: its callbacks use the others
 };

@@ -98,6 +98,10 @@ void ReplyState::Complete() {
     is_complete_ = true;
   }
   changed_.notify_all();
+  if (!request_.on_end) return;
+  const std::lock_guard lock(callback_mutex_);
+  // A callback that threw is called no more, but its request has ended all the same.
+  if (!is_reader_gone_) request_.on_end();
 }
 
 std::optional<Chunk> ReplyState::Next(std::optional<int64_t> timeout_us) {
@@ -145,6 +149,7 @@ void ReplyState::Abandon() {
   {
     const std::lock_guard lock(callback_mutex_);
     is_callback_over_ = true;
+    is_reader_gone_ = true;
   }
   {
     const std::lock_guard lock(mutex_);

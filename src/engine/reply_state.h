@@ -54,7 +54,7 @@ class ReplyState : public ReplySink, public std::enable_shared_from_this<ReplySt
   std::optional<Chunk> Next(std::optional<int64_t> timeout_us);
   bool IsReadToTheEnd() const;
   void Cancel();
-  // The reader is gone: chunks go nowhere, on_chunk is not called any more.
+  // The reader is gone: chunks go nowhere, nothing is called any more.
   void Abandon();
   uint64_t id() const { return id_; }
   // Of a live request, as of a moment ago: a step that is under way is not waited for.
@@ -75,10 +75,11 @@ class ReplyState : public ReplySink, public std::enable_shared_from_this<ReplySt
   AnswerHasher hasher_;                 // the engine's thread; the reader's once is_complete_
   std::optional<Report> final_report_;  // the engine's thread
 
-  // Held while on_chunk runs, so that nobody destroys what it uses meanwhile; the callback itself
-  // may abandon its reply.
+  // Held while on_chunk or on_end runs, so that nobody destroys what it uses meanwhile; the
+  // callback itself may abandon its reply.
   std::recursive_mutex callback_mutex_;
-  bool is_callback_over_ = false;
+  bool is_callback_over_ = false;  // on_chunk threw, or …
+  bool is_reader_gone_ = false;    // … its reader is gone
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

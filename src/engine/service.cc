@@ -421,4 +421,8 @@ const Result<text::ChatTemplate>& EngineAccess::ChatTemplateOf(const Engine& eng
   return engine.impl_->chat_template;
 }
 
+const std::string& EngineAccess::TemplateSourceOf(const Engine& engine) {
+  return engine.impl_->parts.chat_template;
+}
+
 }  // namespace kvern

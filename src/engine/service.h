@@ -47,6 +47,7 @@ struct EngineAccess {
   // template kUnsupported; both live as long as the engine.
   static const text::Tokenizer* TokenizerOf(const Engine& engine);
   static const Result<text::ChatTemplate>& ChatTemplateOf(const Engine& engine);
+  static const std::string& TemplateSourceOf(const Engine& engine);  // empty: none
 };
 
 }  // namespace kvern

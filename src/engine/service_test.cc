@@ -381,6 +381,35 @@ TEST_F(ServiceTest, CallbackThatThrowsFailsItsRequestAlone) {
   EXPECT_EQ(engine_->stats().failed, 1u);
 }
 
+TEST_F(ServiceTest, TheEndIsToldOnceHoweverItCame) {
+  std::atomic<int> num_ends{0};
+  const auto submit = [&](Request request) {
+    request.on_end = [&] { ++num_ends; };
+    return Submit(std::move(request));
+  };
+  Request failing = MakeRequest(2);
+  failing.on_chunk = [](const Chunk&) { throw std::runtime_error("no"); };
+  Request heard = MakeRequest(3);
+  std::atomic<bool> is_told_all{false};
+  heard.on_chunk = [&](const Chunk& chunk) {
+    if (chunk.finish) is_told_all = true;
+  };
+  Reply good = submit(heard), bad = submit(failing);
+  EXPECT_TRUE(good.Wait().ok());
+  EXPECT_TRUE(is_told_all);
+  EXPECT_FALSE(bad.Wait().ok());
+  Reply cancelled = submit(MakeRequest(1, 40, 200));
+  cancelled.Cancel();
+  while (cancelled.Next()) {
+  }
+  engine_->Drain();
+  while (num_ends < 3) std::this_thread::yield();
+  Request refused = MakeRequest(4);
+  refused.on_end = [&] { ++num_ends; };
+  EXPECT_FALSE(engine_->Submit(std::move(refused)).ok());
+  EXPECT_EQ(num_ends, 3);
+}
+
 TEST_F(ServiceTest, CallbackIsNotCalledOnceItsReplyIsGone) {
   Request request = MakeRequest(1, 40, 200);
   auto num_calls = std::make_unique<std::atomic<int>>(0);
