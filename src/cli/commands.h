@@ -46,6 +46,7 @@ Action DeclareExplain(CLI::App& app);
 Action DeclareInspect(CLI::App& app);
 Action DeclareRun(CLI::App& app);
 Action DeclareScore(CLI::App& app);
+Action DeclareServe(CLI::App& app);
 Action DeclareSim(CLI::App& app);
 Action DeclareTokenize(CLI::App& app);
 Action DeclareVerify(CLI::App& app);

@@ -233,7 +233,7 @@ def _check_foreign(tree, path, module, include):
 
 
 def check_heavy_includes(tree):
-    """Heavy headers only in listed .cc files; every row of the list is needed."""
+    """Heavy headers only in listed .cc and -inl.h files; every row of the list is needed."""
     used = set()
     for path, text in tree.sources():
         for include in cpp_scan.includes(text):
@@ -241,7 +241,7 @@ def check_heavy_includes(tree):
                 if not include.path.startswith(heavy):
                     continue
                 used.add((heavy, path))
-                if not path.endswith('.cc'):
+                if not path.endswith(('.cc', '-inl.h')):
                     yield f'{path}:{include.line}: <{include.path}> is heavy: include it in a .cc'
                 elif (heavy, path) not in tree.heavy and not is_test(path):
                     yield (f'{path}:{include.line}: <{include.path}> is heavy: '

@@ -26,9 +26,9 @@ enum class Endpoint { kChatCompletions, kCompletions };
 std::optional<Endpoint> FindEndpoint(std::string_view path);
 
 struct ModelInfo {
-  const ModelText* text;
-  size_t context;           // tokens of a sequence at most
-  std::string fingerprint;  // hex
+  const ModelText* text = nullptr;
+  size_t context = 0;            // tokens of a sequence at most
+  std::string fingerprint = {};  // hex
 };
 
 struct ApiRequest {

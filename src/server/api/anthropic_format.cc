@@ -1,0 +1,137 @@
+// Answers in the form of Anthropic's messages: a JSON object, or server-sent events with names.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "server/api/answer_format.h"
+#include "server/api/anthropic.h"
+#include "server/api/json_body.h"
+#include "server/api/openai_parts.h"
+
+namespace kvern::server {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// Why it ended, and which of the stops it was.
+std::pair<std::string, std::optional<std::string>> StopOf(const ApiRequest& request,
+                                                          const ModelInfo& model,
+                                                          const Completion& completion) {
+  if (completion.finish != FinishReason::kStop) return {"max_tokens", std::nullopt};
+  if (request.request.stop.empty()) return {"end_turn", std::nullopt};
+  std::string said;
+  for (const SampledToken& token : completion.tokens) said += model.text->TokenBytes(token.id);
+  for (const std::string& stop : request.request.stop) {
+    const size_t at = said.find(completion.text + stop);
+    if (at != said.npos) return {"stop_sequence", stop};
+  }
+  return {"end_turn", std::nullopt};
+}
+
+// Tokens that were found in the cache are counted apart.
+Json MessageUsage(const Report& report) {
+  const size_t read = report.prompt.hit();
+  return {{"input_tokens", report.prompt_tokens - read},
+          {"cache_creation_input_tokens", 0},
+          {"cache_read_input_tokens", read},
+          {"output_tokens", report.completion_tokens}};
+}
+
+std::string NamedEvent(const Json& event) {
+  return fmt::format("event: {}\ndata: {}\n\n", event["type"].get<std::string>(),
+                     ToJsonLine(event));
+}
+
+Json StopFields(const std::pair<std::string, std::optional<std::string>>& stop) {
+  Json fields = {{"stop_reason", stop.first}, {"stop_sequence", nullptr}};
+  if (stop.second) fields["stop_sequence"] = *stop.second;
+  return fields;
+}
+
+class AnthropicFormat final : public AnswerFormat {
+ public:
+  AnthropicFormat(ApiRequest request, const ModelInfo& model, ReplyIds ids, size_t prompt_tokens)
+      : request_(std::move(request)),
+        model_(model),
+        ids_(std::move(ids)),
+        prompt_tokens_(prompt_tokens) {}
+
+  std::string Whole(const Answer& answer) override;
+  std::string Begin() override;
+  std::string Take(const Chunk& chunk) override;
+  std::string Ping() override;
+  std::string End(const Report& report) override;
+
+ private:
+  const ApiRequest request_;
+  const ModelInfo& model_;
+  const ReplyIds ids_;
+  const size_t prompt_tokens_;
+  Completion completion_;  // so far
+};
+
+std::string AnthropicFormat::Whole(const Answer& answer) {
+  const Completion& completion = answer.completions.front();
+  Json body = {{"id", "msg_" + ids_.id},
+               {"type", "message"},
+               {"role", "assistant"},
+               {"model", request_.model},
+               {"content", Json::array({{{"type", "text"}, {"text", completion.text}}})}};
+  body.update(StopFields(StopOf(request_, model_, completion)));
+  body["usage"] = MessageUsage(answer.report);
+  AddReceipt(answer.report, body);
+  return ToJsonLine(body);
+}
+
+std::string AnthropicFormat::Begin() {
+  // What was found in the cache is told at the end.
+  const Json message = {{"id", "msg_" + ids_.id},
+                        {"type", "message"},
+                        {"role", "assistant"},
+                        {"model", request_.model},
+                        {"content", Json::array()},
+                        {"stop_reason", nullptr},
+                        {"stop_sequence", nullptr},
+                        {"usage", {{"input_tokens", prompt_tokens_}, {"output_tokens", 0}}}};
+  return NamedEvent({{"type", "message_start"}, {"message", message}}) +
+         NamedEvent({{"type", "content_block_start"},
+                     {"index", 0},
+                     {"content_block", {{"type", "text"}, {"text", ""}}}});
+}
+
+std::string AnthropicFormat::Take(const Chunk& chunk) {
+  completion_.tokens.insert(completion_.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+  completion_.text += chunk.text;
+  if (chunk.finish) completion_.finish = *chunk.finish;
+  if (chunk.text.empty()) return "";
+  return NamedEvent({{"type", "content_block_delta"},
+                     {"index", 0},
+                     {"delta", {{"type", "text_delta"}, {"text", chunk.text}}}});
+}
+
+std::string AnthropicFormat::Ping() { return NamedEvent({{"type", "ping"}}); }
+
+std::string AnthropicFormat::End(const Report& report) {
+  if (report.error) {
+    return NamedEvent(AnthropicErrorBody(ToApiError(*report.error), ids_.id));
+  }
+  Json delta = {{"type", "message_delta"},
+                {"delta", StopFields(StopOf(request_, model_, completion_))},
+                {"usage", MessageUsage(report)}};
+  AddReceipt(report, delta);
+  return NamedEvent({{"type", "content_block_stop"}, {"index", 0}}) + NamedEvent(delta) +
+         NamedEvent({{"type", "message_stop"}});
+}
+
+}  // namespace
+
+std::unique_ptr<AnswerFormat> MakeAnthropicFormat(ApiRequest request, const ModelInfo& model,
+                                                  ReplyIds ids, size_t prompt_tokens) {
+  return std::make_unique<AnthropicFormat>(std::move(request), model, std::move(ids),
+                                           prompt_tokens);
+}
+
+}  // namespace kvern::server

@@ -1,0 +1,75 @@
+#include "server/api/call.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/api/anthropic.h"
+#include "server/api/json_body.h"
+#include "server/http/ascii.h"
+
+namespace kvern::server {
+
+HttpReply Call::Head(int status) const {
+  HttpReply reply{.status = status, .headers = CorsHeaders(request)};
+  reply.headers.push_back({"x-request-id", id});
+  return reply;
+}
+
+void Call::Reply(const nlohmann::ordered_json& body, int status) const {
+  HttpReply reply = Head(status);
+  reply.body = ToJsonLine(body);
+  sink->Send(std::move(reply));
+}
+
+void Call::Fail(const ApiError& error) const {
+  HttpReply reply = ErrorReply(error, error_form, id);
+  std::ranges::move(Head(error.status).headers, std::back_inserter(reply.headers));
+  sink->Send(std::move(reply));
+}
+
+std::optional<nlohmann::ordered_json> Call::ReadJson() const {
+  auto parsed = ParseJson(request.body);
+  if (parsed.ok() && parsed->is_object()) return std::move(parsed).value();
+  Fail({.message = parsed.ok() ? "the body must be a JSON object" : parsed.error().message});
+  return std::nullopt;
+}
+
+HttpReply ErrorReply(const ApiError& error, ErrorForm form, const std::string& request_id) {
+  HttpReply reply{.status = error.status};
+  reply.body = ToJsonLine(form == ErrorForm::kAnthropic ? AnthropicErrorBody(error, request_id)
+                                                        : ErrorBody(error));
+  // Clients try 429 and 5xx again.
+  if (error.status == 429 || error.status == 503) reply.headers.push_back({"Retry-After", "1"});
+  if (error.status == 500 || error.status == 501) {
+    reply.headers.push_back({"x-should-retry", "false"});
+  }
+  return reply;
+}
+
+std::optional<std::string_view> KeyOf(const HttpRequest& request) {
+  constexpr std::string_view kBearer = "Bearer ";
+  if (const auto header = request.Header("Authorization");
+      header && EqualsIgnoringCase(header->substr(0, kBearer.size()), kBearer)) {
+    return TrimAscii(header->substr(kBearer.size()));
+  }
+  return request.Header("X-Api-Key");
+}
+
+void SetOwner(const Call& call, const std::optional<std::string>& salt, kvern::Request& request) {
+  const ServerOptions& options = call.server.options;
+  request.tenant = call.caller.tenant;
+  // Nobody raises himself above what his key says.
+  request.priority = call.server.keys->is_open()
+                         ? request.priority
+                         : std::min(request.priority, 0) + call.caller.priority;
+  if (options.share_group) request.cache_group = "shared:" + *options.share_group;
+  if (salt) {
+    request.cache_group =
+        fmt::format("salt:{}:{}:{}", call.caller.tenant.size(), call.caller.tenant, *salt);
+  }
+}
+
+}  // namespace kvern::server

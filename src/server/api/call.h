@@ -1,0 +1,49 @@
+// One request to an endpoint, on a worker's thread.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "server/api/api_error.h"
+#include "server/context.h"
+#include "server/http/message.h"
+
+namespace kvern::server {
+
+// Whose clients read the errors of an endpoint.
+enum class ErrorForm { kOpenAi, kAnthropic };
+
+struct Call {
+  ServerContext& server;
+  HttpRequest request;
+  std::shared_ptr<HttpSink> sink;
+  Caller caller;
+  std::string id;  // "x-request-id"
+  ErrorForm error_form = ErrorForm::kOpenAi;
+
+  // The model. REQUIRES: the route is one that needs it.
+  const Serving& serving() const { return *server.serving.load(); }
+
+  // Headers that every reply to this request has.
+  HttpReply Head(int status) const;
+  void Reply(const nlohmann::ordered_json& body, int status = 200) const;
+  void Fail(const ApiError& error) const;
+
+  // The body, an object; or none, and the call has failed.
+  std::optional<nlohmann::ordered_json> ReadJson() const;
+};
+
+// The reply that tells of an error.
+HttpReply ErrorReply(const ApiError& error, ErrorForm form = ErrorForm::kOpenAi,
+                     const std::string& request_id = {});
+
+// The key that a request brings: "Authorization: Bearer …" or "X-Api-Key".
+std::optional<std::string_view> KeyOf(const HttpRequest& request);
+
+// What the server sets of a request to the engine: whose it is, and who shares its blocks.
+// `salt` separates the caller's own prompts further.
+void SetOwner(const Call& call, const std::optional<std::string>& salt, Request& request);
+
+}  // namespace kvern::server

@@ -1,0 +1,185 @@
+// The endpoints that generate, and those that count the tokens that they would begin with.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "server/api/answer_format.h"
+#include "server/api/anthropic.h"
+#include "server/api/field_reader.h"
+#include "server/api/routes.h"
+
+namespace kvern::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+int64_t UnixSeconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+void AddTimes(const Report& report, HttpReply& reply) {
+  reply.headers.push_back({"x-kvern-cached-tokens", fmt::to_string(report.prompt.hit())});
+  if (report.queue_us) {
+    reply.headers.push_back({"x-kvern-queue-ms", fmt::format("{:.1f}", *report.queue_us / 1e3)});
+  }
+}
+
+// Keeps everything until the end.
+class WholeWriter final : public AnswerWriter {
+ public:
+  WholeWriter(const Call& call, size_t n, std::unique_ptr<AnswerFormat> format)
+      : call_(call), format_(std::move(format)) {
+    answer_.completions.resize(n);
+  }
+
+  void Take(const Chunk& chunk) override {
+    Completion& completion = answer_.completions[chunk.completion];
+    completion.tokens.insert(completion.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+    completion.text += chunk.text;
+    if (chunk.finish) completion.finish = *chunk.finish;
+  }
+
+  void Ping() override {}
+
+  void End(const Report& report) override {
+    answer_.report = report;
+    if (const auto error = AnswerError(answer_)) return call_.Fail(*error);
+    HttpReply reply = call_.Head(200);
+    AddTimes(report, reply);
+    reply.body = format_->Whole(answer_);
+    call_.sink->Send(std::move(reply));
+  }
+
+ private:
+  const Call call_;
+  const std::unique_ptr<AnswerFormat> format_;
+  Answer answer_;
+};
+
+// Says everything as it comes.
+class StreamWriter final : public AnswerWriter {
+ public:
+  StreamWriter(const Call& call, std::unique_ptr<AnswerFormat> format)
+      : call_(call), format_(std::move(format)) {}
+
+  void Take(const Chunk& chunk) override { Write(format_->Take(chunk)); }
+  void Ping() override { Write(format_->Ping()); }
+
+  void End(const Report& report) override {
+    if (!has_begun_ && report.error) return call_.Fail(ToApiError(*report.error));
+    Write(format_->End(report));
+    call_.sink->End();
+  }
+
+ private:
+  void Write(std::string text) {
+    if (text.empty()) return;
+    if (!std::exchange(has_begun_, true)) {
+      HttpReply head = call_.Head(200);
+      head.content_type = "text/event-stream";
+      head.headers.push_back({"Cache-Control", "no-cache"});
+      head.headers.push_back({"X-Accel-Buffering", "no"});
+      call_.sink->Begin(std::move(head));
+      text = format_->Begin() + text;
+    }
+    call_.sink->Write(std::move(text));
+  }
+
+  const Call call_;
+  const std::unique_ptr<AnswerFormat> format_;
+  bool has_begun_ = false;
+};
+
+// Errors: what is wrong with fields of the server's own.
+std::optional<ApiError> ReadServerFields(const Call& call, const Json& body, ApiRequest& request) {
+  FieldReader fields(body);
+  const auto salt = fields.String("cache_salt");
+  if (salt && salt->empty()) fields.Fail(BadField("cache_salt", "must not be empty"));
+  if (!fields.ok()) return fields.error();
+  SetOwner(call, salt, request.request);
+  const std::string& name = call.serving().name;
+  if (call.server.options.is_model_strict && !request.model.empty() && request.model != name) {
+    return ApiError{.status = 404,
+                    .message = fmt::format("the model '{}' does not exist: this server has '{}'",
+                                           request.model, name),
+                    .param = "model",
+                    .code = "model_not_found"};
+  }
+  if (request.model.empty()) request.model = name;
+  if (request.is_stream && request.request.n > request.num_choices) {
+    return BadField("best_of", "cannot be above n in a stream");
+  }
+  return std::nullopt;
+}
+
+using Parsed = std::variant<ApiRequest, ApiError>;
+using MakeFormat = std::unique_ptr<AnswerFormat> (*)(ApiRequest, const ModelInfo&, ReplyIds,
+                                                     size_t prompt_tokens);
+
+void Generate(const Call& call, const Json& body, Parsed parsed, MakeFormat make_format) {
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return call.Fail(*error);
+  auto& request = std::get<ApiRequest>(parsed);
+  if (const auto error = ReadServerFields(call, body, request)) return call.Fail(*error);
+  Request asked = request.request;
+  const size_t n = asked.n;
+  const bool is_stream = request.is_stream;
+  request.request.tokens = {};  // the format has no use for them
+  auto format = make_format(std::move(request), call.serving().info,
+                            {.id = call.id, .created = UnixSeconds()}, asked.tokens.size());
+  std::unique_ptr<AnswerWriter> writer;
+  if (is_stream) {
+    writer = std::make_unique<StreamWriter>(call, std::move(format));
+  } else {
+    writer = std::make_unique<WholeWriter>(call, n, std::move(format));
+  }
+  const Status status = call.server.live->Start(*call.serving().engine, std::move(asked), call.sink,
+                                                std::move(writer));
+  if (!status.ok()) call.Fail(ToApiError(status.error()));
+}
+
+void GenerateOpenAi(const Call& call, Endpoint endpoint) {
+  const auto body = call.ReadJson();
+  if (!body) return;
+  Generate(call, *body, ParseRequest(endpoint, *body, call.serving().info),
+           [](ApiRequest request, const ModelInfo& model, ReplyIds ids, size_t) {
+             return MakeOpenAiFormat(std::move(request), model, std::move(ids));
+           });
+}
+
+// Replies with how many tokens the prompt has.
+void CountTokens(const Call& call, const Parsed& parsed, Json reply) {
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return call.Fail(*error);
+  reply["input_tokens"] = std::get<ApiRequest>(parsed).request.tokens.size();
+  call.Reply(reply);
+}
+
+}  // namespace
+
+void HandleChatCompletions(const Call& call) { GenerateOpenAi(call, Endpoint::kChatCompletions); }
+void HandleCompletions(const Call& call) { GenerateOpenAi(call, Endpoint::kCompletions); }
+
+void HandleMessages(const Call& call) {
+  const auto body = call.ReadJson();
+  if (!body) return;
+  Generate(call, *body, ParseMessagesRequest(*body, call.serving().info), MakeAnthropicFormat);
+}
+
+void HandleCountTokens(const Call& call) {
+  const auto body = call.ReadJson();
+  if (!body) return;
+  CountTokens(call, ParseRequest(Endpoint::kChatCompletions, *body, call.serving().info),
+              {{"object", "response.input_tokens"}});
+}
+
+void HandleCountMessageTokens(const Call& call) {
+  const auto body = call.ReadJson();
+  if (!body) return;
+  CountTokens(call, ParseMessagesRequest(*body, call.serving().info, /*needs_max_tokens=*/false),
+              Json::object());
+}
+
+}  // namespace kvern::server

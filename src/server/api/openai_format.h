@@ -1,0 +1,36 @@
+// Answers in OpenAI's form: a JSON object, or server-sent events.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "server/api/answer_format.h"
+#include "server/api/openai_parts.h"
+
+namespace kvern::server {
+
+// One event. Data is one line.
+std::string FormatEvent(std::string_view data);
+
+class OpenAiFormat final : public AnswerFormat {
+ public:
+  OpenAiFormat(ApiRequest request, const ModelInfo& model, ReplyIds ids);
+
+  std::string Whole(const Answer& answer) override;
+  std::string Begin() override;
+  std::string Take(const Chunk& chunk) override;
+  std::string Ping() override;  // a comment
+  // The usage if it was asked for, with the receipt, or what failed; and the end.
+  std::string End(const Report& report) override;
+
+ private:
+  nlohmann::ordered_json Event() const;
+  nlohmann::ordered_json Choice(size_t index) const;
+
+  const ApiRequest request_;
+  const ModelInfo& model_;
+  const ReplyIds ids_;
+  std::vector<CompletionLogprobs> logprobs_;  // [n], of completions
+};
+
+}  // namespace kvern::server

@@ -1,0 +1,41 @@
+// Parts that whole replies and streamed ones have in common, in OpenAI's form.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string_view>
+
+#include "server/api/openai.h"
+#include "text/utf8.h"
+
+namespace kvern::server {
+
+// "stop" or "length".
+const char* FinishName(FinishReason finish);
+
+// id, object, created, model and system_fingerprint.
+nlohmann::ordered_json Envelope(const ApiRequest& request, const ModelInfo& model,
+                                const ReplyIds& ids, std::string_view object);
+
+nlohmann::ordered_json UsageOf(const Report& report);
+
+// The field "kvern_receipt", where the answer has ended well.
+void AddReceipt(const Report& report, nlohmann::ordered_json& body);
+
+// "logprobs" of a chat's choice: for tokens in any pieces.
+nlohmann::ordered_json ChatLogprobs(const ModelText& text, std::span<const SampledToken> tokens);
+
+// "logprobs" of a completion's choice, whose offsets count the characters of all pieces so far.
+class CompletionLogprobs {
+ public:
+  explicit CompletionLogprobs(const ModelText& text) : text_(&text) {}
+  nlohmann::ordered_json Take(std::span<const SampledToken> tokens);
+
+ private:
+  const ModelText* text_;
+  text::Utf8Stream stream_;
+  size_t offset_ = 0;
+};
+
+}  // namespace kvern::server

@@ -1,0 +1,48 @@
+// Routes: every endpoint is one row of the table in routes.cc.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/api/call.h"
+
+namespace kvern::server {
+
+struct Route {
+  std::string_view method;
+  std::string_view path;
+  std::string_view summary;
+  Right right = Right::kInfer;
+  bool needs_model = true;  // 503 while it loads
+  ErrorForm error_form = ErrorForm::kOpenAi;
+  void (*handle)(const Call& call);
+};
+
+std::span<const Route> Routes();
+
+struct FoundRoute {
+  const Route* route = nullptr;  // null: none
+  std::string allowed = {};      // methods of that path, where it is another one: "GET, POST"
+};
+FoundRoute FindRoute(std::string_view method, std::string_view path);
+
+// The endpoints, by file. health.cc
+void HandleHealth(const Call& call);
+// models.cc
+void HandleModels(const Call& call);
+void HandleProps(const Call& call);
+// generate.cc
+void HandleChatCompletions(const Call& call);
+void HandleCompletions(const Call& call);
+void HandleMessages(const Call& call);
+void HandleCountTokens(const Call& call);
+void HandleCountMessageTokens(const Call& call);
+// tokenize.cc
+void HandleTokenize(const Call& call);
+void HandleDetokenize(const Call& call);
+void HandleApplyTemplate(const Call& call);
+// not_offered.cc
+void HandleNotOffered(const Call& call);
+
+}  // namespace kvern::server

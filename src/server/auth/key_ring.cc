@@ -1,0 +1,193 @@
+#include "server/auth/key_ring.h"
+
+#include <sodium.h>
+
+#include <charconv>
+#include <utility>
+
+#include "base/check.h"
+#include "base/mapped_file.h"
+#include "server/http/ascii.h"
+
+namespace kvern::server {
+namespace {
+
+constexpr std::string_view kDigestPrefix = "blake2b:";
+constexpr size_t kKeyBytes = 32;
+constexpr size_t kTenantDigits = 12;
+
+std::string ToHex(const unsigned char* bytes, size_t count) {
+  std::string hex(2 * count + 1, '\0');
+  sodium_bin2hex(hex.data(), hex.size(), bytes, count);
+  hex.pop_back();
+  return hex;
+}
+
+std::optional<KeyDigest> ParseDigest(std::string_view hex) {
+  KeyDigest digest;
+  size_t num_bytes = 0;
+  if (hex.size() != 2 * digest.size()) return std::nullopt;
+  const int failed = sodium_hex2bin(digest.data(), digest.size(), hex.data(), hex.size(), nullptr,
+                                    &num_bytes, nullptr);
+  return failed == 0 && num_bytes == digest.size() ? std::optional(digest) : std::nullopt;
+}
+
+std::string OwnTenant(const KeyDigest& digest) {
+  return "key-" + ToHex(digest.data(), digest.size()).substr(0, kTenantDigits);
+}
+
+// "a b c" to "a", and leaves "b c".
+std::string_view TakeWord(std::string_view& text, std::string_view separators) {
+  const size_t begin = text.find_first_not_of(separators);
+  text.remove_prefix(std::min(begin, text.size()));
+  const std::string_view word = text.substr(0, text.find_first_of(separators));
+  text.remove_prefix(word.size());
+  return word;
+}
+
+// What is wrong with it, or none.
+std::optional<std::string> SetRights(std::string_view value, Caller& caller) {
+  caller.can_infer = caller.can_inspect = caller.can_administer = false;
+  for (std::string_view name = TakeWord(value, ","); !name.empty(); name = TakeWord(value, ",")) {
+    if (name == "infer") {
+      caller.can_infer = true;
+    } else if (name == "inspect") {
+      caller.can_inspect = true;
+    } else if (name == "admin") {
+      caller.can_administer = true;
+    } else {
+      return fmt::format("the right '{}' is none of infer, inspect, admin", name);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> SetField(std::string_view word, Caller& caller) {
+  const size_t equals = word.find('=');
+  const std::string_view name = word.substr(0, equals);
+  const std::string_view value = equals == word.npos ? "" : word.substr(equals + 1);
+  if (value.empty()) return fmt::format("'{}' is not of the form name=value", word);
+  if (name == "tenant") {
+    caller.tenant = value;
+    return std::nullopt;
+  }
+  if (name == "priority") {
+    const auto [end, error] = std::from_chars(value.begin(), value.end(), caller.priority);
+    if (error == std::errc() && end == value.end()) return std::nullopt;
+    return fmt::format("the priority '{}' is no integer", value);
+  }
+  if (name == "rights") return SetRights(value, caller);
+  return fmt::format("'{}' is none of tenant, priority, rights", name);
+}
+
+void InitSodium() { CHECK(sodium_init() >= 0); }
+
+}  // namespace
+
+bool Caller::Has(Right right) const {
+  switch (right) {
+    case Right::kNone:
+      return true;
+    case Right::kInfer:
+      return can_infer;
+    case Right::kInspect:
+      return can_inspect;
+    case Right::kAdmin:
+      return can_administer;
+  }
+  return false;
+}
+
+KeyDigest DigestOfKey(std::string_view key) {
+  InitSodium();
+  KeyDigest digest;
+  crypto_generichash(digest.data(), digest.size(),
+                     reinterpret_cast<const unsigned char*>(key.data()), key.size(), nullptr, 0);
+  return digest;
+}
+
+Result<std::vector<KeyRing::Entry>> ParseKeyFile(std::string_view text) {
+  InitSodium();
+  std::vector<KeyRing::Entry> entries;
+  for (size_t number = 1; !text.empty(); ++number) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    line = TrimAscii(line.substr(0, line.find_first_of("#\r")));
+    if (line.empty()) continue;
+    const std::string_view key = TakeWord(line, " \t");
+    KeyRing::Entry entry{.digest = DigestOfKey(key), .caller = {.can_administer = false}};
+    if (key.starts_with(kDigestPrefix)) {
+      const auto digest = ParseDigest(key.substr(kDigestPrefix.size()));
+      if (!digest) {
+        return Errorf(ErrorCode::kInvalidArgument, "line {}: {} must be followed by 64 hex digits",
+                      number, kDigestPrefix);
+      }
+      entry.digest = *digest;
+    }
+    entry.caller.tenant = OwnTenant(entry.digest);
+    for (auto word = TakeWord(line, " \t"); !word.empty(); word = TakeWord(line, " \t")) {
+      if (const auto problem = SetField(word, entry.caller)) {
+        return Errorf(ErrorCode::kInvalidArgument, "line {}: {}", number, *problem);
+      }
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+Result<std::unique_ptr<KeyRing>> KeyRing::Make(const std::vector<std::string>& keys,
+                                               const std::string& file) {
+  std::vector<Entry> fixed;
+  for (const std::string& key : keys) {
+    if (key.empty()) return Errorf(ErrorCode::kInvalidArgument, "--api-key: a key is empty");
+    const KeyDigest digest = DigestOfKey(key);
+    fixed.push_back({digest, {.tenant = OwnTenant(digest)}});
+  }
+  std::unique_ptr<KeyRing> ring(new KeyRing(std::move(fixed), file));
+  KVERN_RETURN_IF_ERROR(ring->Reload());
+  return ring;
+}
+
+Status KeyRing::Reload() {
+  std::vector<Entry> entries = fixed_;
+  if (!file_.empty()) {
+    KVERN_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(file_));
+    auto parsed = ParseKeyFile(text);
+    if (!parsed.ok()) {
+      return Errorf(ErrorCode::kInvalidArgument, "{}: {}", file_, parsed.error().message);
+    }
+    if (parsed->empty()) return Errorf(ErrorCode::kInvalidArgument, "{}: has no keys", file_);
+    std::ranges::move(*parsed, std::back_inserter(entries));
+  }
+  const std::lock_guard lock(mutex_);
+  entries_ = std::move(entries);
+  return {};
+}
+
+bool KeyRing::is_open() const { return fixed_.empty() && file_.empty(); }
+
+std::optional<Caller> KeyRing::Find(std::optional<std::string_view> key) const {
+  if (is_open()) return Caller{};
+  if (!key) return std::nullopt;
+  const KeyDigest digest = DigestOfKey(*key);
+  const std::lock_guard lock(mutex_);
+  std::optional<Caller> found;
+  for (const Entry& entry : entries_) {
+    const bool is_same = sodium_memcmp(entry.digest.data(), digest.data(), digest.size()) == 0;
+    if (is_same && !found) found = entry.caller;
+  }
+  return found;
+}
+
+NewKey MakeKey() {
+  InitSodium();
+  unsigned char bytes[kKeyBytes];
+  randombytes_buf(bytes, sizeof(bytes));
+  std::string key = "kv-" + ToHex(bytes, sizeof(bytes));
+  const KeyDigest digest = DigestOfKey(key);
+  std::string line = fmt::format("{}{} tenant=NAME rights=infer,inspect", kDigestPrefix,
+                                 ToHex(digest.data(), digest.size()));
+  return {std::move(key), std::move(line)};
+}
+
+}  // namespace kvern::server

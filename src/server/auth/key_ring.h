@@ -1,0 +1,78 @@
+// KeyRing: who may use the server, by API key.
+//
+// Keys are kept as BLAKE2b-256 of their text, and compared in the same time whether they fit or
+// not. A key file has one a line, and '#' begins a comment:
+//
+//   blake2b:9f86…08 tenant=acme priority=1 rights=infer,inspect
+//   sk-…                                            the key itself, as llama-server's files have it
+//
+// A key without `tenant` is a tenant of its own. Any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace kvern::server {
+
+enum class Right { kNone, kInfer, kInspect, kAdmin };
+
+struct Caller {
+  std::string tenant = {};
+  int priority = 0;
+  bool can_infer = true;
+  bool can_inspect = true;
+  bool can_administer = true;
+
+  bool Has(Right right) const;
+};
+
+using KeyDigest = std::array<unsigned char, 32>;
+KeyDigest DigestOfKey(std::string_view key);
+
+class KeyRing {
+ public:
+  struct Entry {
+    KeyDigest digest;
+    Caller caller;
+  };
+
+  // Keys of command lines may do everything. Errors: kInvalidArgument with the line.
+  static Result<std::unique_ptr<KeyRing>> Make(const std::vector<std::string>& keys,
+                                               const std::string& file);
+
+  // Without keys anybody is let in.
+  bool is_open() const;
+  // Whose key it is. None: nobody's.
+  std::optional<Caller> Find(std::optional<std::string_view> key) const;
+
+  // Reads the file again. After an error the old keys are in force.
+  Status Reload();
+
+ private:
+  KeyRing(std::vector<Entry> fixed, std::string file) : fixed_(std::move(fixed)), file_(file) {}
+
+  const std::vector<Entry> fixed_;
+  const std::string file_;
+  mutable std::mutex mutex_;
+  std::vector<Entry> entries_;
+};
+
+// The entries of a key file. Errors: kInvalidArgument with the line.
+Result<std::vector<KeyRing::Entry>> ParseKeyFile(std::string_view text);
+
+// A new key, 256 random bits, and the line that a key file needs for it.
+struct NewKey {
+  std::string key;
+  std::string line;
+};
+NewKey MakeKey();
+
+}  // namespace kvern::server

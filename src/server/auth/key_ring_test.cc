@@ -1,0 +1,80 @@
+#include "server/auth/key_ring.h"
+
+#include <gtest/gtest.h>
+
+#include "base/mapped_file.h"
+
+namespace kvern::server {
+namespace {
+
+TEST(KeyRing, WithoutKeysAnybodyIsLetIn) {
+  const auto ring = KeyRing::Make({}, "");
+  ASSERT_TRUE(ring.ok());
+  EXPECT_TRUE((*ring)->is_open());
+  ASSERT_TRUE((*ring)->Find(std::nullopt));
+  EXPECT_EQ((*ring)->Find("whatever")->tenant, "");
+}
+
+TEST(KeyRing, EachKeyIsATenant) {
+  const auto ring = KeyRing::Make({"one", "two"}, "");
+  ASSERT_TRUE(ring.ok());
+  const auto one = (*ring)->Find("one"), two = (*ring)->Find("two");
+  ASSERT_TRUE(one && two);
+  EXPECT_NE(one->tenant, two->tenant);
+  EXPECT_TRUE(one->Has(Right::kAdmin));
+  EXPECT_FALSE((*ring)->Find("three"));
+  EXPECT_FALSE((*ring)->Find("on"));
+  EXPECT_FALSE((*ring)->Find(""));
+  EXPECT_FALSE((*ring)->Find(std::nullopt));
+}
+
+TEST(KeyRing, AFileSaysWhoAndWhat) {
+  const NewKey made = MakeKey();
+  const std::string path = testing::TempDir() + "keys";
+  ASSERT_TRUE(
+      WriteTextFile(path, "# ours\n\n" + made.line + " priority=-2\r\nplain # theirs\n").ok());
+  const auto ring = KeyRing::Make({}, path);
+  ASSERT_TRUE(ring.ok()) << ring.error().message;
+  const auto caller = (*ring)->Find(made.key);
+  ASSERT_TRUE(caller);
+  EXPECT_EQ(caller->tenant, "NAME");
+  EXPECT_EQ(caller->priority, -2);
+  EXPECT_TRUE(caller->Has(Right::kInfer) && caller->Has(Right::kInspect));
+  EXPECT_FALSE(caller->Has(Right::kAdmin));
+  EXPECT_TRUE((*ring)->Find("plain"));
+
+  ASSERT_TRUE(WriteTextFile(path, "other").ok());
+  EXPECT_TRUE((*ring)->Reload().ok());
+  EXPECT_FALSE((*ring)->Find(made.key));
+  EXPECT_TRUE((*ring)->Find("other"));
+
+  ASSERT_TRUE(WriteTextFile(path, "other rights=everything").ok());
+  const Status broken = (*ring)->Reload();
+  ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(broken.error().message,
+            path + ": line 1: the right 'everything' is none of infer, inspect, admin");
+  EXPECT_TRUE((*ring)->Find("other"));  // as it was
+}
+
+TEST(KeyRing, BadLinesAreNamed) {
+  for (const auto& [text, message] : {
+           std::pair("\nblake2b:12 tenant=a", "line 2: blake2b: must be followed by 64 hex digits"),
+           std::pair("k tenant=", "line 1: 'tenant=' is not of the form name=value"),
+           std::pair("k colour=red", "line 1: 'colour' is none of tenant, priority, rights"),
+           std::pair("k priority=high", "line 1: the priority 'high' is no integer"),
+       }) {
+    const auto parsed = ParseKeyFile(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_EQ(parsed.error().message, message);
+  }
+}
+
+TEST(KeyRing, KeysAreNotGuessed) {
+  const NewKey one = MakeKey(), two = MakeKey();
+  EXPECT_NE(one.key, two.key);
+  EXPECT_EQ(one.key.size(), 3u + 64u);
+  EXPECT_EQ(one.line.find(one.key), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvern::server

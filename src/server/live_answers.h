@@ -1,0 +1,69 @@
+// LiveAnswers: the answers that are on their way to clients.
+//
+// An answer is made on the engine's thread, token by token, written on a worker's, chunk after
+// chunk in their order, and sent on the connection's. Whoever goes first, the request ends within a
+// step and nothing is written after it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "kvern/engine.h"
+#include "server/http/message.h"
+#include "server/worker_pool.h"
+
+namespace kvern::server {
+
+// What a protocol makes of an answer. Called by one thread at a time.
+class AnswerWriter {
+ public:
+  virtual ~AnswerWriter() = default;
+
+  virtual void Take(const Chunk& chunk) = 0;
+  // Nothing came for a while.
+  virtual void Ping() = 0;
+  // All that will come has come. The writer is not called any more.
+  virtual void End(const Report& report) = 0;
+};
+
+class LiveAnswers {
+ public:
+  LiveAnswers(const Clock& clock, WorkerPool& pool, int64_t ping_us);
+  ~LiveAnswers();  // WaitUntilNone() first
+  LiveAnswers(const LiveAnswers&) = delete;
+  LiveAnswers& operator=(const LiveAnswers&) = delete;
+
+  // Asks the engine. `writer` gets the answer; where the connection of `sink` closes it is
+  // cancelled. Errors: those of Engine::Submit(), and the writer is not called.
+  Status Start(Engine& engine, Request request, const std::shared_ptr<HttpSink>& sink,
+               std::unique_ptr<AnswerWriter> writer);
+
+  size_t size() const;
+  void CancelAll();
+  void WaitUntilNone();
+
+ private:
+  class Live;
+
+  void Remove(uint64_t key);
+  void PingLoop(int64_t ping_us);
+
+  const Clock& clock_;
+  WorkerPool& pool_;
+  mutable std::mutex mutex_;
+  std::condition_variable removed_, is_over_changed_;
+  uint64_t last_key_ = 0;
+  std::unordered_map<uint64_t, std::shared_ptr<Live>> live_;
+  bool is_over_ = false;
+  std::thread pinger_;
+};
+
+}  // namespace kvern::server

@@ -1,0 +1,170 @@
+#include "server/server.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "server/api/routes.h"
+
+namespace kvern::server {
+namespace {
+
+constexpr int64_t kDrainUs = 5'000'000;  // for clients to read the end
+constexpr std::chrono::milliseconds kDrainPeriod(10);
+
+bool IsPreflight(const HttpRequest& head) {
+  return head.method == "OPTIONS" && head.Header("Origin").has_value();
+}
+
+HttpReply PreflightReply(const HttpRequest& head) {
+  HttpReply reply{.status = 204, .content_type = "", .headers = CorsHeaders(head)};
+  reply.headers.push_back({"Access-Control-Allow-Methods", "GET, POST, DELETE"});
+  const auto asked = head.Header("Access-Control-Request-Headers");
+  if (asked) reply.headers.push_back({"Access-Control-Allow-Headers", std::string(*asked)});
+  reply.headers.push_back({"Access-Control-Max-Age", "600"});
+  return reply;
+}
+
+ApiError Unauthorized(const HttpRequest& head) {
+  return {.status = 401,
+          .type = "authentication_error",
+          .message = KeyOf(head) ? "Invalid API Key"
+                                 : "an API key is needed: send Authorization: "
+                                   "Bearer KEY",
+          .code = "invalid_api_key"};
+}
+
+// Why a request is not served, before its body is read.
+std::optional<ApiError> Refuse(const ServerContext& context, const HttpRequest& head,
+                               const FoundRoute& found) {
+  if (found.route == nullptr) {
+    const std::string path = head.path.substr(0, 200);
+    if (!found.allowed.empty())
+      return ApiError{.status = 405, .message = path + ": use " + found.allowed};
+    return ApiError{
+        .status = 404, .type = "not_found_error", .message = path + ": no such endpoint"};
+  }
+  if (found.route->right != Right::kNone) {
+    const auto caller = context.keys->Find(KeyOf(head));
+    if (!caller) return Unauthorized(head);
+    if (!caller->Has(found.route->right)) {
+      return ApiError{
+          .status = 403, .type = "permission_error", .message = "this API key may not do that"};
+    }
+  }
+  if (found.route->needs_model && context.serving.load() == nullptr) {
+    return ApiError{.status = 503, .type = "unavailable_error", .message = "Loading model"};
+  }
+  return std::nullopt;
+}
+
+std::optional<HttpReply> CheckHead(const ServerContext& context, const HttpRequest& head) {
+  if (const auto problem = CheckOrigin(head, context.options.origins)) {
+    return ErrorReply({.status = 403, .type = "permission_error", .message = *problem});
+  }
+  if (IsPreflight(head)) return std::nullopt;
+  const FoundRoute found = FindRoute(head.method, head.path);
+  const auto error = Refuse(context, head, found);
+  if (!error) return std::nullopt;
+  HttpReply reply =
+      ErrorReply(*error, found.route != nullptr ? found.route->error_form : ErrorForm::kOpenAi);
+  if (error->status == 405) reply.headers.push_back({"Allow", found.allowed});
+  std::ranges::move(CorsHeaders(head), std::back_inserter(reply.headers));
+  return reply;
+}
+
+void Handle(const Route& route, const Call& call) {
+  try {
+    route.handle(call);
+  } catch (const std::bad_alloc&) {
+    call.Fail({.status = 503, .type = "server_error", .message = "out of memory"});
+  } catch (const std::exception& exception) {
+    call.Fail({.status = 500, .type = "server_error", .message = exception.what()});
+  }
+}
+
+// Unlike that of any other request, also after a restart.
+std::string DrawIdPrefix() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
+}
+
+}  // namespace
+
+Server::Server(const ServeOptions& options, std::unique_ptr<KeyRing> keys, const Clock& clock)
+    : context_{.options = options.server,
+               .keys = std::move(keys),
+               .clock = clock,
+               .id_prefix = DrawIdPrefix()} {}
+
+HttpCallbacks Server::MakeCallbacks() {
+  HttpCallbacks callbacks;
+  callbacks.check_head = [this](const HttpRequest& head) { return CheckHead(context_, head); };
+  callbacks.make_error = [](int status, const std::string& message) {
+    return ErrorReply({.status = status, .message = message});
+  };
+  callbacks.handle = [this](HttpRequest request, std::shared_ptr<HttpSink> sink) {
+    if (IsPreflight(request)) return sink->Send(PreflightReply(request));
+    const auto call = std::make_shared<Call>(
+        Call{.server = context_,
+             .request = std::move(request),
+             .sink = std::move(sink),
+             .caller = {},
+             .id = fmt::format("{}-{}", context_.id_prefix, ++context_.num_requests)});
+    context_.pool->Post([call] {
+      // Both were found when the head came; a key may have gone since.
+      const Route* const route = FindRoute(call->request.method, call->request.path).route;
+      call->error_form = route->error_form;
+      auto caller = call->server.keys->Find(KeyOf(call->request));
+      if (route->right != Right::kNone && !caller) return call->Fail(Unauthorized(call->request));
+      if (caller) call->caller = *std::move(caller);
+      Handle(*route, *call);
+    });
+  };
+  return callbacks;
+}
+
+Result<std::unique_ptr<Server>> Server::Listen(const ServeOptions& options,
+                                               std::unique_ptr<KeyRing> keys, const Clock& clock) {
+  std::unique_ptr<Server> server(new Server(options, std::move(keys), clock));
+  KVERN_ASSIGN_OR_RETURN(
+      server->http_, HttpServer::Listen(options.address, options.limits, server->MakeCallbacks()));
+  return server;
+}
+
+Server::~Server() {
+  if (http_) http_->Stop();
+  CutOff();
+  context_.live->WaitUntilNone();
+  context_.pool.reset();  // after what it still does, which may use `live`
+}
+
+void Server::SetServing(const Serving& serving) { context_.serving = &serving; }
+
+Status Server::Reload() {
+  KVERN_RETURN_IF_ERROR(context_.keys->Reload());
+  return http_->ReloadTls();
+}
+
+void Server::Drain() {
+  context_.is_draining = true;
+  http_->Drain();
+  context_.live->WaitUntilNone();
+  const int64_t end_us = context_.clock.now_us() + kDrainUs;
+  while (http_->counters().connections > 0 && context_.clock.now_us() < end_us) {
+    std::this_thread::sleep_for(kDrainPeriod);
+  }
+}
+
+void Server::CutOff() { context_.live->CancelAll(); }
+
+std::string Server::url() const { return http_->url(); }
+HttpCounters Server::counters() const { return http_->counters(); }
+
+}  // namespace kvern::server

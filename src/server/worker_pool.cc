@@ -1,0 +1,46 @@
+#include "server/worker_pool.h"
+
+#include <utility>
+
+namespace kvern::server {
+
+WorkerPool::WorkerPool(size_t num_threads) {
+  for (size_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  has_work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkerPool::Post(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+  }
+  has_work_.notify_one();
+}
+
+size_t WorkerPool::num_waiting() const {
+  const std::lock_guard lock(mutex_);
+  return work_.size();
+}
+
+void WorkerPool::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    has_work_.wait(lock, [this] { return is_over_ || !work_.empty(); });
+    if (work_.empty()) return;
+    const std::function<void()> work = std::move(work_.front());
+    work_.pop_front();
+    lock.unlock();
+    work();
+    lock.lock();
+  }
+}
+
+}  // namespace kvern::server

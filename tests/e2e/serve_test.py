@@ -1,0 +1,296 @@
+"""kvern serve: what clients get, and that it is what they would get alone."""
+
+import concurrent.futures
+import json
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import harness
+from serving import Server
+
+CHAT = "/v1/chat/completions"
+
+
+def say(text, **fields):
+    return {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 12,
+            **fields}
+
+
+class Api(unittest.TestCase):
+    """One server for all."""
+
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(Server("--alias", "smol"))
+
+    def ok(self, path, body):
+        status, headers, reply = self.server.post(path, body)
+        self.assertEqual(status, 200, reply)
+        self.assertIn("x-request-id", headers)
+        return reply
+
+    def assert_error(self, status, message, reply, param=None):
+        self.assertEqual(reply[0], status, reply)
+        error = reply[2]["error"]
+        self.assertIn(message, error["message"])
+        self.assertEqual(error["param"], param)
+
+    def test_a_chat(self):
+        reply = self.ok(CHAT, say("Say hello."))
+        self.assertEqual(reply["object"], "chat.completion")
+        self.assertEqual(reply["model"], "smol")
+        choice = reply["choices"][0]
+        self.assertEqual(choice["message"]["role"], "assistant")
+        self.assertGreater(len(choice["message"]["content"]), 2)
+        usage = reply["usage"]
+        self.assertEqual(usage["total_tokens"], usage["prompt_tokens"] + usage["completion_tokens"])
+
+    def test_a_stream_says_the_same(self):
+        for path, body in (
+            (CHAT, say("Name three colours.", seed=1, temperature=0.8, n=2, logprobs=True)),
+            ("/v1/completions", {"prompt": "One two three", "max_tokens": 9, "seed": 3,
+                                 "logprobs": 2, "n": 2}),
+        ):
+            whole = self.ok(path, body)
+            _, events = self.server.stream(path, {**body, "stream_options": {"include_usage": True}})
+            self.assertEqual(events[-1], "[DONE]")
+            self.assertEqual(events[-2]["usage"]["total_tokens"], whole["usage"]["total_tokens"])
+            for index, choice in enumerate(whole["choices"]):
+                mine = [event["choices"][0] for event in events[:-2]
+                        if event["choices"][0]["index"] == index]
+                self.assertEqual(mine[-1]["finish_reason"], choice["finish_reason"])
+                if path == CHAT:
+                    text = "".join(part["delta"].get("content", "") for part in mine)
+                    self.assertEqual(text, choice["message"]["content"])
+                    tokens = [token for part in mine if part["logprobs"]
+                              for token in part["logprobs"]["content"]]
+                    self.assertEqual(tokens, choice["logprobs"]["content"])
+                else:
+                    self.assertEqual("".join(part["text"] for part in mine), choice["text"])
+                    parts = [part["logprobs"] for part in mine if part["logprobs"]]
+                    for field in ("tokens", "token_logprobs", "text_offset", "top_logprobs"):
+                        self.assertEqual(sum((part[field] for part in parts), []),
+                                         choice["logprobs"][field])
+
+    def test_who_else_is_served_changes_nothing(self):
+        bodies = [say(f"Tell me about the number {i % 8}.", seed=i % 8, temperature=0.9,
+                      logprobs=True) for i in range(32)]
+        alone = [self.ok(CHAT, {**body, "cache_prompt": False})["choices"] for body in bodies[:8]]
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            together = list(pool.map(lambda body: self.ok(CHAT, body)["choices"], bodies))
+        for i, choices in enumerate(together):
+            self.assertEqual(choices, alone[i % 8])
+
+    def test_a_receipt_is_verified(self):
+        reply = self.ok(CHAT, say("What is a kvern?", temperature=0.7))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "reply.json"
+            path.write_text(json.dumps(reply))
+            done = subprocess.run([harness.program, "verify", path, "-m", harness.default_model],
+                                  capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_prefix_is_found_and_said(self):
+        body = say("A sentence that is asked twice. " * 20)
+        self.ok(CHAT, body)
+        _, headers, reply = self.server.post(CHAT, body)
+        cached = reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+        self.assertGreater(cached, 100)
+        self.assertEqual(int(headers["x-kvern-cached-tokens"]), cached)
+        salted = self.ok(CHAT, {**body, "cache_salt": "mine"})
+        self.assertEqual(salted["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        self.assertEqual(salted["choices"], reply["choices"])
+
+    def test_messages_say_what_a_chat_says(self):
+        chat = self.ok(CHAT, {**say("Name a river."), "messages": [
+            {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Name a river."}]})
+        body = {"model": "smol", "max_tokens": 12, "temperature": 0, "system": "Be brief.",
+                "messages": [{"role": "user", "content": [{"type": "text", "text": "Name a river."}]}]}
+        message = self.ok("/v1/messages", body)
+        self.assertEqual(message["content"], [
+            {"type": "text", "text": chat["choices"][0]["message"]["content"]}])
+        self.assertEqual(message["stop_reason"], "max_tokens")
+        usage = message["usage"]
+        self.assertEqual(usage["input_tokens"] + usage["cache_read_input_tokens"],
+                         chat["usage"]["prompt_tokens"])
+        counted = self.ok("/v1/messages/count_tokens", {"messages": body["messages"],
+                                                        "system": body["system"]})
+        self.assertEqual(counted, {"input_tokens": chat["usage"]["prompt_tokens"]})
+        _, _, text = self.server.post("/v1/messages", {**body, "stream": True})
+        events = [event.split("\n") for event in text.decode().split("\n\n")[:-1]]
+        kinds = [name.removeprefix("event: ") for name, _ in events]
+        data = [json.loads(line.removeprefix("data: ")) for _, line in events]
+        self.assertEqual(kinds, [entry["type"] for entry in data])
+        self.assertEqual(kinds[:2] + kinds[-3:], [
+            "message_start", "content_block_start", "content_block_stop", "message_delta",
+            "message_stop"])
+        self.assertEqual("".join(entry["delta"]["text"] for entry in data[2:-3]),
+                         message["content"][0]["text"])
+        self.assertEqual(data[-2]["delta"]["stop_reason"], "max_tokens")
+
+    def test_messages_have_errors_of_their_own(self):
+        for status, kind, body in (
+            (400, "invalid_request_error", {"messages": [{"role": "user", "content": "x"}]}),
+            (400, "invalid_request_error", {"max_tokens": 1, "messages": [{"role": "user"}]}),
+            (400, "invalid_request_error", {"max_tokens": 1, "messages": [
+                {"role": "user", "content": [{"type": "image"}]}]}),
+        ):
+            reply = self.server.post("/v1/messages", body)
+            self.assertEqual((reply[0], reply[2]["type"]), (status, "error"))
+            self.assertEqual(reply[2]["error"]["type"], kind)
+            self.assertEqual(reply[2]["request_id"], reply[1]["x-request-id"])
+
+    def test_what_is_wrong_is_named(self):
+        post = self.server.post
+        self.assert_error(400, "not JSON", post(CHAT, "{"))
+        self.assert_error(400, "must be a JSON object", post(CHAT, "[]"))
+        self.assert_error(400, "is missing", post(CHAT, {}), "messages")
+        self.assert_error(400, "must be", post(CHAT, say("x", temperature="hot")), "temperature")
+        self.assert_error(400, "not offered yet", post(CHAT, say("x", tools=[{}])), "tools")
+        self.assert_error(400, "must not be empty", post(CHAT, say("x", cache_salt="")), "cache_salt")
+        self.assert_error(501, "generates text only", post("/v1/embeddings", {}))
+        self.assert_error(404, "no such endpoint", post("/v1/nothing", {}))
+        status, headers, reply = self.server.get(CHAT)
+        self.assertEqual((status, headers["Allow"]), (405, "POST"))
+        status, _, reply = post(CHAT, say("word " * 5000))
+        self.assertEqual(status, 400)
+        self.assertEqual(reply["error"]["type"], "exceed_context_size_error")
+        self.assertIn("exceeds the available context size", reply["error"]["message"])
+        self.assertGreater(reply["error"]["n_prompt_tokens"], reply["error"]["n_ctx"])
+        self.assert_error(400, "stream", post(
+            "/v1/completions", {"prompt": "x", "best_of": 2, "stream": True}), "best_of")
+
+    def test_the_model(self):
+        _, _, models = self.server.get("/v1/models")
+        self.assertEqual([model["id"] for model in models["data"]], ["smol"])
+        status, _, props = self.server.get("/props")
+        self.assertIn("assistant", props["chat_template"])
+        self.assertEqual(self.server.get("/health")[2], {"status": "ok"})
+
+    def test_text_and_tokens(self):
+        tokens = self.ok("/tokenize", {"content": "Hello, wörld"})["tokens"]
+        self.assertEqual(self.ok("/detokenize", {"tokens": tokens})["content"], "Hello, wörld")
+        pieces = self.ok("/tokenize", {"content": "é", "with_pieces": True})["tokens"]
+        self.assertEqual(pieces[0]["piece"], "é")
+        prompt = self.ok("/apply-template", say("Hi"))["prompt"]
+        self.assertTrue(prompt.endswith("<|im_start|>assistant\n"), prompt)
+        counted = self.ok(CHAT + "/input_tokens", say("Hi"))["input_tokens"]
+        self.assertEqual(counted, self.ok(CHAT, say("Hi"))["usage"]["prompt_tokens"])
+
+    def test_who_goes_is_served_no_longer(self):
+        connection = self.server.connect()
+        body = json.dumps(say("Count.", max_tokens=4000, stream=True, ignore_eos=True))
+        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\n"
+                           f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        self.assertIn(b"200 OK", connection.recv(4096))
+        connection.close()
+        # Ended, it holds nothing that the next would have to wait for.
+        begin = time.monotonic()
+        self.ok(CHAT, say("Hi"))
+        self.assertLess(time.monotonic() - begin, 60)
+
+
+class Keys(unittest.TestCase):
+    def test_only_who_has_one_is_served(self):
+        with Server("--api-key", "one,two") as server:
+            self.assertEqual(server.get("/health")[0], 200)
+            for headers in ({}, {"Authorization": "Bearer three"}, {"X-Api-Key": ""}):
+                status, _, reply = server.post(CHAT, say("Hi"), headers=headers)
+                self.assertEqual((status, reply["error"]["code"]), (401, "invalid_api_key"))
+            for headers in ({"Authorization": "Bearer one"}, {"X-Api-Key": "two"}):
+                self.assertEqual(server.post(CHAT, say("Hi"), headers=headers)[0], 200)
+
+    def test_tenants_do_not_share_their_prompts(self):
+        body = say("What only one of us knows. " * 20)
+
+        def cached(server, key):
+            _, _, reply = server.post(CHAT, body, headers={"X-Api-Key": key})
+            return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        for flags, is_shared in (((), False), (("--share-prefixes", "us"), True)):
+            with Server("--api-key", "one,two", *flags) as server:
+                self.assertEqual(cached(server, "one"), 0)
+                self.assertEqual(cached(server, "two") > 0, is_shared)
+                self.assertGreater(cached(server, "one"), 0)
+
+    def test_a_file_of_keys_is_read_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "keys"
+            path.write_text("first rights=infer\n")
+            with Server("--api-key-file", str(path)) as server:
+                def status_of(key):
+                    return server.get("/v1/models", headers={"X-Api-Key": key})[0]
+                self.assertEqual((status_of("first"), status_of("second")), (200, 401))
+                path.write_text("second\n")
+                server.signal(signal.SIGHUP)
+                server.wait_for("read again")
+                self.assertEqual((status_of("first"), status_of("second")), (401, 200))
+                path.write_text("third rights=nonsense\n")
+                server.signal(signal.SIGHUP)
+                server.wait_for("the old ones stay in use")
+                self.assertEqual(status_of("second"), 200)
+
+    def test_it_does_not_listen_to_everybody_by_accident(self):
+        done = subprocess.run([harness.program, "serve", "--host", "0.0.0.0"], capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--insecure", done.stderr)
+
+
+class Lifecycle(unittest.TestCase):
+    def test_a_signal_lets_requests_end(self):
+        with Server() as server:
+            replies = []
+            thread = threading.Thread(target=lambda: replies.append(
+                server.post(CHAT, say("Count.", max_tokens=100, ignore_eos=True))))
+            thread.start()
+            time.sleep(0.5)
+            server.signal()
+            thread.join()
+            self.assertEqual(replies[0][0], 200)
+            self.assertEqual(replies[0][2]["usage"]["completion_tokens"], 100)
+            self.assertEqual(server.process.wait(30), 0)
+
+    def test_a_second_signal_does_not_wait(self):
+        with Server() as server:
+            thread = threading.Thread(target=lambda: server.post(
+                CHAT, say("Count.", max_tokens=4000, ignore_eos=True)))
+            thread.start()
+            time.sleep(0.5)
+            server.signal()
+            server.wait_for("stopping")
+            time.sleep(0.2)
+            server.signal()
+            self.assertEqual(server.process.wait(30), 0)
+            thread.join()
+
+    def test_the_strict_know_one_model(self):
+        with Server("--strict-model", "--alias", "a") as server:
+            status, _, reply = server.post(CHAT, say("Hi", model="b"))
+            self.assertEqual((status, reply["error"]["code"]), (404, "model_not_found"))
+            self.assertEqual(server.post(CHAT, say("Hi", model="a"))[0], 200)
+
+    def test_tls(self):
+        with tempfile.TemporaryDirectory() as folder:
+            key, certificate = Path(folder) / "key", Path(folder) / "certificate"
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
+                            "-subj", "/CN=localhost", "-keyout", key, "-out", certificate],
+                           check=True, capture_output=True)
+            with Server("--ssl-key-file", str(key), "--ssl-cert-file", str(certificate)) as server:
+                status, _, reply = server.post(CHAT, say("Hi"), tls=True)
+                self.assertEqual(status, 200, reply)
+                server.signal(signal.SIGHUP)
+                server.wait_for("read again")
+                self.assertEqual(server.get("/health", tls=True)[0], 200)
+                self.assertEqual(server.raw("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"), b"")
+
+
+if __name__ == "__main__":
+    harness.main()
