@@ -29,7 +29,7 @@
 namespace kvern::cli {
 namespace {
 
-struct ServeFlags {
+struct ServerFlags {
   EngineFlags engine;
   std::optional<size_t> kv_tokens;
   SchedulerOptions scheduler;
@@ -120,7 +120,7 @@ bool IsLocal(const std::string& host) {
 }
 
 // Errors: kInvalidArgument names the flag.
-Status CheckFlags(ServeFlags& flags) {
+Status CheckFlags(ServerFlags& flags) {
   server::HttpAddress& address = flags.serve.address;
   if (!flags.unix_socket.empty()) address.host = flags.unix_socket;
   if (flags.tls.certificate.empty() != flags.tls.key.empty()) {
@@ -138,7 +138,7 @@ Status CheckFlags(ServeFlags& flags) {
   return {};
 }
 
-Result<EngineOptions> EngineOptionsOf(const ServeFlags& flags) {
+Result<EngineOptions> EngineOptionsOf(const ServerFlags& flags) {
   EngineOptions options{.scheduler = flags.scheduler, .speculation = flags.speculation};
   KVERN_ASSIGN_OR_RETURN(options.model.path, FindModel(flags.engine.model));
   options.model.context = flags.engine.context;
@@ -151,7 +151,7 @@ Result<EngineOptions> EngineOptionsOf(const ServeFlags& flags) {
   return options;
 }
 
-server::Serving ServingOf(Engine& engine, const ServeFlags& flags) {
+server::Serving ServingOf(Engine& engine, const ServerFlags& flags) {
   server::Serving serving{.engine = &engine,
                           .tokenizer = EngineAccess::TokenizerOf(engine),
                           .template_source = EngineAccess::TemplateSourceOf(engine),
@@ -204,7 +204,7 @@ void WaitForTheEnd(server::Server& server, ServeEvents& events) {
   }
 }
 
-Status Serve(ServeFlags& flags) {
+Status Serve(ServerFlags& flags) {
   KVERN_RETURN_IF_ERROR(CheckFlags(flags));
   KVERN_ASSIGN_OR_RETURN(const EngineOptions options, EngineOptionsOf(flags));
   KVERN_ASSIGN_OR_RETURN(auto keys, server::KeyRing::Make(flags.keys, flags.key_file));
@@ -235,7 +235,7 @@ Status Serve(ServeFlags& flags) {
   return {};
 }
 
-void AddNetworkFlags(CLI::App& app, ServeFlags& flags) {
+void AddNetworkFlags(CLI::App& app, ServerFlags& flags) {
   server::HttpAddress& address = flags.serve.address;
   address.host = "127.0.0.1";
   address.port = 8080;
@@ -286,7 +286,7 @@ void AddLimitFlags(CLI::App& app, server::HttpLimits& limits) {
 }  // namespace
 
 Action DeclareServe(CLI::App& app) {
-  const auto flags = std::make_shared<ServeFlags>();
+  const auto flags = std::make_shared<ServerFlags>();
   app.add_option("-m,--model", flags->engine.model, "Model file (default: the fetched model)")
       ->envname("LLAMA_ARG_MODEL");
   app.add_option("-c,--ctx-size", flags->engine.context,

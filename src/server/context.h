@@ -13,6 +13,7 @@
 #include "server/auth/key_ring.h"
 #include "server/http/origin_check.h"
 #include "server/live_answers.h"
+#include "server/metrics.h"
 #include "server/worker_pool.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -50,8 +51,10 @@ struct ServerContext {
   std::atomic<uint64_t> num_requests{0};
   std::atomic<const Serving*> serving{nullptr};  // null: it loads
   std::atomic<bool> is_draining{false};
+  std::unique_ptr<Metrics> metrics = std::make_unique<Metrics>();
   std::unique_ptr<WorkerPool> pool = std::make_unique<WorkerPool>(options.num_workers);
-  std::unique_ptr<LiveAnswers> live = std::make_unique<LiveAnswers>(clock, *pool, options.ping_us);
+  std::unique_ptr<LiveAnswers> live =
+      std::make_unique<LiveAnswers>(clock, *pool, *metrics, options.ping_us);
 };
 
 }  // namespace kvern::server

@@ -26,7 +26,10 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
   }
 
   void Take(const Chunk& chunk) {
+    const int64_t now_us = home_.clock_.now_us();
     const std::lock_guard lock(mutex_);
+    if (took_us_) home_.metrics_.CountGap(now_us - *took_us_);
+    took_us_ = now_us;
     chunks_.push_back(chunk);
     Schedule();
   }
@@ -76,7 +79,9 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
     }
     lock.unlock();
     // The engine is done with it: nobody else uses the reply now.
-    writer_->End(reply_->report());
+    const Report report = reply_->report();
+    home_.metrics_.CountAnswer(report);
+    writer_->End(report);
     writer_.reset();
     home_.Remove(key_);
   }
@@ -91,12 +96,16 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
   bool is_cancelled_ = false;
   bool needs_ping_ = false;
   bool is_scheduled_ = false;
-  int64_t heard_us_;
+  std::optional<int64_t> took_us_;  // when the last chunk came
+  int64_t heard_us_;                // when the client last heard of it
   std::optional<Reply> reply_;
 };
 
-LiveAnswers::LiveAnswers(const Clock& clock, WorkerPool& pool, int64_t ping_us)
-    : clock_(clock), pool_(pool), pinger_([this, ping_us] { PingLoop(ping_us); }) {}
+LiveAnswers::LiveAnswers(const Clock& clock, WorkerPool& pool, Metrics& metrics, int64_t ping_us)
+    : clock_(clock),
+      pool_(pool),
+      metrics_(metrics),
+      pinger_([this, ping_us] { PingLoop(ping_us); }) {}
 
 LiveAnswers::~LiveAnswers() {
   {

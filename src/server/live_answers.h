@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "kvern/engine.h"
 #include "server/http/message.h"
+#include "server/metrics.h"
 #include "server/worker_pool.h"
 
 namespace kvern::server {
@@ -36,7 +37,8 @@ class AnswerWriter {
 
 class LiveAnswers {
  public:
-  LiveAnswers(const Clock& clock, WorkerPool& pool, int64_t ping_us);
+  // All must outlive it.
+  LiveAnswers(const Clock& clock, WorkerPool& pool, Metrics& metrics, int64_t ping_us);
   ~LiveAnswers();  // WaitUntilNone() first
   LiveAnswers(const LiveAnswers&) = delete;
   LiveAnswers& operator=(const LiveAnswers&) = delete;
@@ -58,6 +60,7 @@ class LiveAnswers {
 
   const Clock& clock_;
   WorkerPool& pool_;
+  Metrics& metrics_;
   mutable std::mutex mutex_;
   std::condition_variable removed_, is_over_changed_;
   uint64_t last_key_ = 0;

@@ -35,10 +35,11 @@ void WorkerPool::Run() {
   while (true) {
     has_work_.wait(lock, [this] { return is_over_ || !work_.empty(); });
     if (work_.empty()) return;
-    const std::function<void()> work = std::move(work_.front());
+    std::function<void()> work = std::move(work_.front());
     work_.pop_front();
     lock.unlock();
     work();
+    work = nullptr;  // what it holds may take other locks when it is destroyed
     lock.lock();
   }
 }

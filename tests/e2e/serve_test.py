@@ -174,6 +174,28 @@ class Api(unittest.TestCase):
         self.assertIn("assistant", props["chat_template"])
         self.assertEqual(self.server.get("/health")[2], {"status": "ok"})
 
+    def test_metrics(self):
+        def read():
+            status, headers, text = self.server.get("/metrics")
+            self.assertEqual((status, headers["Content-Type"].split(";")[0]), (200, "text/plain"))
+            lines = (line.rsplit(" ", 1) for line in text.decode().splitlines() if line[0] != "#")
+            return {name.replace('model_name="smol"', "").replace("{}", ""): float(value)
+                    for name, value in lines}
+
+        before = read()
+        usage = self.ok(CHAT, say("What is counted?", cache_salt="metrics"))["usage"]
+        deadline = time.monotonic() + 10
+        while (after := read())["vllm:e2e_request_latency_seconds_count"] == before[
+                "vllm:e2e_request_latency_seconds_count"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for name, more in (("llamacpp:prompt_tokens_total", usage["prompt_tokens"]),
+                           ("llamacpp:tokens_predicted_total", usage["completion_tokens"]),
+                           ("kvern_requests_total", 1), ("vllm:time_to_first_token_seconds_count", 1)):
+            self.assertEqual(after[name] - before[name], more, name)
+        states = [after[f'kvern_kv_bytes{{,state="{state}"}}']
+                  for state in ("active", "cached", "reserved", "free")]
+        self.assertEqual(sum(states), after["kvern_kv_budget_bytes"])
+
     def test_text_and_tokens(self):
         tokens = self.ok("/tokenize", {"content": "Hello, wörld"})["tokens"]
         self.assertEqual(self.ok("/detokenize", {"tokens": tokens})["content"], "Hello, wörld")

@@ -32,6 +32,8 @@ void HandleHealth(const Call& call);
 // models.cc
 void HandleModels(const Call& call);
 void HandleProps(const Call& call);
+// metrics_endpoint.cc
+void HandleMetrics(const Call& call);
 // generate.cc
 void HandleChatCompletions(const Call& call);
 void HandleCompletions(const Call& call);

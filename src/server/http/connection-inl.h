@@ -336,6 +336,9 @@ template <typename Stream>
 void Connection<Stream>::ReplyAndClose(const HttpReply& reply) {
   phase_ = Phase::kLast;
   keeps_alive_ = false;
+  reader_.reset();
+  input_ = {};
+  CountBody(0);
   Queue(FormatReply(reply, {.closes = true, .has_body = !is_head_request_}));
 }
 

@@ -1,0 +1,37 @@
+// Metrics: what a server tells Prometheus, under the names that dashboards and routers of llama.cpp
+// and vLLM scrape already, and under kvern_… what these lack.
+//
+// Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kvern/engine.h"
+
+namespace kvern::server {
+
+class Metrics {
+ public:
+  Metrics();
+  ~Metrics();
+
+  // An answer has ended.
+  void CountAnswer(const Report& report);
+  // Time between two chunks of one answer.
+  void CountGap(int64_t gap_us);
+
+  // In Prometheus' text format.
+  std::string ToText(const EngineStats& stats, const std::string& model_name,
+                     size_t max_running) const;
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
+
+}  // namespace kvern::server
