@@ -76,6 +76,16 @@ class HttpEdge(unittest.TestCase):
         replies = [read_to_end(connection) for connection in waiting]
         self.assertEqual(sorted(filter(None, map(status_of, replies))), [503])
 
+    def test_a_body_may_come_byte_by_byte(self):
+        text = request("POST /tokenize", "Transfer-Encoding: chunked\r\nConnection: close\r\n",
+                       '8;x=y\r\n{"conten\r\n7\r\nt":"a"}\r\n0\r\nTrailer: t\r\n\r\n')
+        for body in (text, text.replace("8;x=y\r\n{\"conten\r\n7\r\nt\":\"a\"}\r\n", "")):
+            with self.subTest(body), self.server.connect() as connection:
+                for byte in body.encode():
+                    connection.sendall(bytes([byte]))
+                    time.sleep(0.001)
+                self.assertEqual(status_of(read_to_end(connection)), 200 if body == text else 400)
+
     def test_foreign_hosts_and_origins(self):
         self.assert_status(403, "GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n")
         self.assert_status(403, request("GET /health", "Origin: https://evil.example\r\n"))

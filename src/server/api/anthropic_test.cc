@@ -73,7 +73,7 @@ TEST_F(AnthropicTest, WhatIsWrongIsNamedWhereItIs) {
 TEST_F(AnthropicTest, SaysWhichStopItWas) {
   ApiRequest request;
   request.request.stop = {"END", "x"};
-  const auto stop_of = [&](Completion completion, std::string hidden) {
+  const auto stop_of = [&](Completion completion, std::string_view hidden) {
     for (const char c : hidden) {
       completion.tokens.push_back({TokenId{static_cast<unsigned char>(c)}, 0, {}});
     }

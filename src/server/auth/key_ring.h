@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -57,7 +58,8 @@ class KeyRing {
   Status Reload();
 
  private:
-  KeyRing(std::vector<Entry> fixed, std::string file) : fixed_(std::move(fixed)), file_(file) {}
+  KeyRing(std::vector<Entry> fixed, std::string file)
+      : fixed_(std::move(fixed)), file_(std::move(file)) {}
 
   const std::vector<Entry> fixed_;
   const std::string file_;

@@ -85,8 +85,8 @@ class Connection final : public AnyConnection,
   void TellClosed();
 
   // Of a sink.
-  void SinkSend(uint64_t turn, HttpReply reply);
-  void SinkBegin(uint64_t turn, HttpReply head);
+  void SinkSend(uint64_t turn, const HttpReply& reply);
+  void SinkBegin(uint64_t turn, const HttpReply& head);
   void SinkWrite(uint64_t turn, std::string bytes);
   void SinkEnd(uint64_t turn);
   void SinkGone(uint64_t turn);
@@ -94,7 +94,7 @@ class Connection final : public AnyConnection,
   bool IsFor(uint64_t turn) const { return phase_ == Phase::kServing && turn == turn_; }
 
   // Differ between streams.
-  void Handshake(std::function<void()> then);
+  void Handshake(const std::function<void()>& then);
   void EndOutput();
 
   const std::shared_ptr<ConnectionHome> home_;
@@ -134,18 +134,21 @@ class Connection<Stream>::Sink final : public HttpSink {
   Sink(std::shared_ptr<Connection> connection, uint64_t turn)
       : connection_(std::move(connection)), turn_(turn) {}
 
+  // The connection's last holder must be its own thread.
   ~Sink() override {
-    Post([](Connection& connection, uint64_t turn) { connection.SinkGone(turn); });
+    const std::shared_ptr<ConnectionHome> home = connection_->home_;
+    asio::post(home->io,
+               [connection = std::move(connection_), turn = turn_] { connection->SinkGone(turn); });
   }
 
   void Send(HttpReply reply) override {
-    Post([reply = std::move(reply)](Connection& connection, uint64_t turn) mutable {
-      connection.SinkSend(turn, std::move(reply));
+    Post([reply = std::move(reply)](Connection& connection, uint64_t turn) {
+      connection.SinkSend(turn, reply);
     });
   }
   void Begin(HttpReply head) override {
-    Post([head = std::move(head)](Connection& connection, uint64_t turn) mutable {
-      connection.SinkBegin(turn, std::move(head));
+    Post([head = std::move(head)](Connection& connection, uint64_t turn) {
+      connection.SinkBegin(turn, head);
     });
   }
   void Write(std::string bytes) override {
@@ -171,12 +174,12 @@ class Connection<Stream>::Sink final : public HttpSink {
                });
   }
 
-  const std::shared_ptr<Connection> connection_;
+  std::shared_ptr<Connection> connection_;
   const uint64_t turn_;
 };
 
 template <typename Stream>
-void Connection<Stream>::SinkSend(uint64_t turn, HttpReply reply) {
+void Connection<Stream>::SinkSend(uint64_t turn, const HttpReply& reply) {
   if (!IsFor(turn) || has_begun_) return;
   if (home_->is_draining) keeps_alive_ = false;
   Queue(FormatReply(reply, {.closes = !keeps_alive_, .has_body = !is_head_request_}));
@@ -184,7 +187,7 @@ void Connection<Stream>::SinkSend(uint64_t turn, HttpReply reply) {
 }
 
 template <typename Stream>
-void Connection<Stream>::SinkBegin(uint64_t turn, HttpReply head) {
+void Connection<Stream>::SinkBegin(uint64_t turn, const HttpReply& head) {
   if (!IsFor(turn) || has_begun_) return;
   has_begun_ = true;
   // Who speaks HTTP/1.0 knows no chunks: the end of the connection is that of the reply.

@@ -4,7 +4,7 @@
 namespace kvern::server {
 
 template <>
-void Connection<StreamSocket>::Handshake(std::function<void()> then) {
+void Connection<StreamSocket>::Handshake(const std::function<void()>& then) {
   then();
 }
 

@@ -2,9 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
+#include <charconv>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -34,40 +37,45 @@ bool HasFoldedLine(std::string_view head) {
 
 }  // namespace
 
-struct RequestReader::Impl {
-  http::request_parser<http::string_body> parser;
-};
-
-RequestReader::RequestReader(const ReadLimits& limits)
-    : limits_(limits), impl_(std::make_unique<Impl>()) {
-  impl_->parser.header_limit(static_cast<uint32_t>(limits.max_header_bytes));
-  impl_->parser.body_limit(limits.max_body_bytes);
-}
-
-RequestReader::~RequestReader() = default;
-
-bool RequestReader::has_head() const { return impl_->parser.is_header_done() && !failure_; }
-bool RequestReader::is_done() const { return impl_->parser.is_done() && !failure_; }
-bool RequestReader::keeps_alive() const { return impl_->parser.get().keep_alive(); }
-bool RequestReader::is_http_1_0() const { return impl_->parser.get().version() < 11; }
-size_t RequestReader::body_bytes() const { return impl_->parser.get().body().size(); }
-
 void RequestReader::Fail(int status, std::string message) {
   failure_ = ReadFailure{status, std::move(message)};
 }
 
 size_t RequestReader::Feed(std::string_view bytes) {
-  if (failure_ || is_done()) return 0;
   size_t taken = 0;
-  if (!has_head()) {
-    // An empty line may precede a request.
-    while (bytes.substr(taken).starts_with(kLineEnd)) taken += kLineEnd.size();
-    taken += FeedHead(bytes.substr(taken));
-    if (!has_head()) return taken;
+  // An empty line may precede a request.
+  while (stage_ == Stage::kHead && bytes.substr(taken).starts_with(kLineEnd)) {
+    taken += kLineEnd.size();
   }
-  taken += FeedBody(bytes.substr(taken));
-  if (is_done()) request_.body = std::move(impl_->parser.get().body());
+  while (!failure_ && !is_done()) {
+    const Stage before = stage_;
+    const size_t now = FeedStage(bytes.substr(taken));
+    taken += now;
+    if (now == 0 && stage_ == before) break;
+  }
   return taken;
+}
+
+size_t RequestReader::FeedStage(std::string_view bytes) {
+  switch (stage_) {
+    case Stage::kHead:
+      return FeedHead(bytes);
+    case Stage::kData:
+    case Stage::kChunkData:
+      return FeedData(bytes);
+    case Stage::kChunkSize:
+      return FeedChunkSize(bytes);
+    case Stage::kChunkEnd:
+      if (bytes.size() < kLineEnd.size()) return 0;
+      stage_ = Stage::kChunkSize;
+      if (!bytes.starts_with(kLineEnd)) Fail(400, "a chunk is longer than it says");
+      return kLineEnd.size();
+    case Stage::kTrailers:
+      return FeedTrailers(bytes);
+    case Stage::kDone:
+      break;
+  }
+  return 0;
 }
 
 size_t RequestReader::FeedHead(std::string_view bytes) {
@@ -79,27 +87,23 @@ size_t RequestReader::FeedHead(std::string_view bytes) {
     return 0;
   }
   const std::string_view head = bytes.substr(0, end + kHeadEnd.size());
+  http::request_parser<http::empty_body> parser;
+  parser.header_limit(static_cast<uint32_t>(limits_.max_header_bytes));
+  parser.body_limit(std::numeric_limits<uint64_t>::max());  // BeginBody() knows it
   error_code error;
   size_t taken = 0;
-  // The parser stops once between the request line and the headers.
-  while (taken < head.size() && !impl_->parser.is_header_done()) {
+  // It stops once between the request line and the headers.
+  while (taken < head.size() && !parser.is_header_done() && !error) {
     const size_t now =
-        impl_->parser.put(boost::asio::buffer(head.data() + taken, head.size() - taken), error);
+        parser.put(boost::asio::buffer(head.data() + taken, head.size() - taken), error);
     taken += now;
-    if (error || now == 0) break;
+    if (now == 0) break;
   }
-  if (error == http::error::body_limit) {
-    Fail(413, fmt::format("the body is longer than {} bytes", limits_.max_body_bytes));
-  } else if (error || !impl_->parser.is_header_done()) {
+  if (error || !parser.is_header_done()) {
     Fail(400, fmt::format("no HTTP/1.1 request: {}", error ? error.message() : "it has no end"));
-  } else if (CheckHead(head)) {
-    return taken;
+    return head.size();
   }
-  return taken;
-}
-
-bool RequestReader::CheckHead(std::string_view head) {
-  const auto& message = impl_->parser.get();
+  const auto& message = parser.get();
   request_.method = ToString(message.method_string());
   const std::string target = ToString(message.target());
   const size_t question = target.find('?');
@@ -108,54 +112,105 @@ bool RequestReader::CheckHead(std::string_view head) {
   for (const auto& field : message) {
     request_.headers.push_back({ToString(field.name_string()), ToString(field.value())});
   }
-  const size_t num_lengths = CountHeaders(request_, "Content-Length");
-  const size_t num_encodings = CountHeaders(request_, "Transfer-Encoding");
-  if (HasFoldedLine(head)) {
-    Fail(400, "a header goes on in the next line");
-  } else if (request_.path.empty() || request_.path.front() != '/') {
-    Fail(400, "the target does not begin with '/'");
-  } else if (CountHeaders(request_, "Host") != 1) {
-    Fail(400, "there must be one Host header");
-  } else if (num_lengths > 1 || num_encodings > 1 || num_lengths + num_encodings > 1) {
-    Fail(400, "there must be one Content-Length or Transfer-Encoding at most");
-  } else if (num_lengths == 1 && !IsDigits(*request_.Header("Content-Length"))) {
-    Fail(400, "Content-Length is no number");
-  } else if (num_encodings == 1 &&
-             (is_http_1_0() ||
-              !EqualsIgnoringCase(*request_.Header("Transfer-Encoding"), "chunked"))) {
-    Fail(400, "Transfer-Encoding must be chunked, in HTTP/1.1");
-  }
-  if (failure_) return false;
-  const auto expectation = request_.Header("Expect");
-  if (expectation && !EqualsIgnoringCase(*expectation, "100-continue")) {
-    Fail(417, "Expect: 100-continue is all that can be expected");
-    return false;
-  }
-  expects_continue_ = expectation.has_value() && !is_http_1_0();
-  return true;
+  is_http_1_0_ = message.version() < 11;
+  keeps_alive_ = message.keep_alive();
+  failure_ = CheckHead(head);
+  if (!failure_) BeginBody();
+  return head.size();
 }
 
-size_t RequestReader::FeedBody(std::string_view bytes) {
-  impl_->parser.eager(true);
-  size_t taken = 0;
-  while (!impl_->parser.is_done()) {
-    error_code error;
-    const size_t now =
-        impl_->parser.put(boost::asio::buffer(bytes.data() + taken, bytes.size() - taken), error);
-    taken += now;
-    if (error == http::error::need_more) break;
-    if (error == http::error::body_limit) {
-      Fail(413, fmt::format("the body is longer than {} bytes", limits_.max_body_bytes));
-      break;
-    }
-    if (error) {
-      Fail(400, fmt::format("the body is no HTTP: {}", error.message()));
-      break;
-    }
-    if (now == 0) break;
+std::optional<ReadFailure> RequestReader::CheckHead(std::string_view head) const {
+  const size_t num_lengths = CountHeaders(request_, "Content-Length");
+  const size_t num_encodings = CountHeaders(request_, "Transfer-Encoding");
+  if (HasFoldedLine(head)) return ReadFailure{400, "a header goes on in the next line"};
+  if (request_.path.empty() || request_.path.front() != '/') {
+    return ReadFailure{400, "the target does not begin with '/'"};
   }
-  // Of a body's data nothing is left; a chunk's header or trailers may not fill the buffer.
-  if (!failure_ && !impl_->parser.is_done() && bytes.size() - taken >= limits_.max_header_bytes) {
+  if (CountHeaders(request_, "Host") != 1) return ReadFailure{400, "there must be one Host header"};
+  if (num_lengths + num_encodings > 1) {
+    return ReadFailure{400, "there must be one Content-Length or Transfer-Encoding at most"};
+  }
+  if (num_lengths == 1 && !IsDigits(*request_.Header("Content-Length"))) {
+    return ReadFailure{400, "Content-Length is no number"};
+  }
+  if (num_encodings == 1 &&
+      (is_http_1_0_ || !EqualsIgnoringCase(*request_.Header("Transfer-Encoding"), "chunked"))) {
+    return ReadFailure{400, "Transfer-Encoding must be chunked, in HTTP/1.1"};
+  }
+  const auto expectation = request_.Header("Expect");
+  if (expectation && !EqualsIgnoringCase(*expectation, "100-continue")) {
+    return ReadFailure{417, "Expect: 100-continue is all that can be expected"};
+  }
+  return std::nullopt;
+}
+
+void RequestReader::BeginBody() {
+  expects_continue_ = request_.Header("Expect").has_value() && !is_http_1_0_;
+  stage_ = Stage::kDone;
+  if (request_.Header("Transfer-Encoding")) {
+    stage_ = Stage::kChunkSize;
+  } else if (const auto length = request_.Header("Content-Length")) {
+    uint64_t num_bytes = 0;
+    const auto [end, error] =
+        std::from_chars(length->data(), length->data() + length->size(), num_bytes);
+    if (error != std::errc()) num_bytes = std::numeric_limits<uint64_t>::max();
+    if (num_bytes > 0) ExpectData(num_bytes, Stage::kData);
+  }
+}
+
+void RequestReader::ExpectData(uint64_t num_bytes, Stage stage) {
+  stage_ = stage;
+  num_expected_ = num_bytes;
+  if (num_bytes > limits_.max_body_bytes - request_.body.size()) {
+    Fail(413, fmt::format("the body is longer than {} bytes", limits_.max_body_bytes));
+  }
+}
+
+size_t RequestReader::FeedData(std::string_view bytes) {
+  const auto now = static_cast<size_t>(std::min<uint64_t>(num_expected_, bytes.size()));
+  request_.body += bytes.substr(0, now);
+  num_expected_ -= now;
+  if (num_expected_ == 0) {
+    stage_ = stage_ == Stage::kChunkData ? Stage::kChunkEnd : Stage::kDone;
+  }
+  return now;
+}
+
+std::optional<std::string_view> RequestReader::TakeLine(std::string_view bytes) {
+  const size_t end = bytes.substr(0, limits_.max_header_bytes).find(kLineEnd);
+  if (end != bytes.npos) return bytes.substr(0, end);
+  if (bytes.size() >= limits_.max_header_bytes) {
+    Fail(431, "a chunk's header or the trailers are too long");
+  }
+  return std::nullopt;
+}
+
+size_t RequestReader::FeedChunkSize(std::string_view bytes) {
+  const auto line = TakeLine(bytes);
+  if (!line) return 0;
+  uint64_t size = 0;
+  const auto [end, error] = std::from_chars(line->data(), line->data() + line->size(), size, 16);
+  const std::string_view rest = line->substr(static_cast<size_t>(end - line->data()));
+  // What a chunk says beside its size is for nobody here.
+  if (error != std::errc() || !(rest.empty() || TrimAscii(rest).starts_with(';'))) {
+    Fail(400, "a chunk does not begin with its size");
+  } else if (size == 0) {
+    stage_ = Stage::kTrailers;
+  } else {
+    ExpectData(size, Stage::kChunkData);
+  }
+  return line->size() + kLineEnd.size();
+}
+
+// Takes them line by line, and forgets them.
+size_t RequestReader::FeedTrailers(std::string_view bytes) {
+  const auto line = TakeLine(bytes);
+  if (!line) return 0;
+  const size_t taken = line->size() + kLineEnd.size();
+  trailer_bytes_ += taken;
+  if (line->empty()) {
+    stage_ = Stage::kDone;
+  } else if (trailer_bytes_ > limits_.max_header_bytes) {
     Fail(431, "a chunk's header or the trailers are too long");
   }
   return taken;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,42 +28,51 @@ struct ReadFailure {
 
 class RequestReader {
  public:
-  explicit RequestReader(const ReadLimits& limits);
-  ~RequestReader();
-  RequestReader(const RequestReader&) = delete;
-  RequestReader& operator=(const RequestReader&) = delete;
+  explicit RequestReader(const ReadLimits& limits) : limits_(limits) {}
 
   // Takes what it can use of `bytes` and returns how many. What it leaves must come again with more
   // behind it; never more than max_header_bytes are left. Takes nothing once it is done or failed.
   size_t Feed(std::string_view bytes);
 
-  bool has_head() const;  // method, target and headers are there
-  bool is_done() const;
+  bool has_head() const { return stage_ != Stage::kHead; }  // method, target, headers
+  bool is_done() const { return stage_ == Stage::kDone; }
   const std::optional<ReadFailure>& failure() const { return failure_; }
 
   // REQUIRES: has_head().
-  const HttpRequest& request() const { return request_; }  // its body once is_done()
+  const HttpRequest& request() const { return request_; }
   bool expects_continue() const { return expects_continue_; }
-  bool keeps_alive() const;
-  bool is_http_1_0() const;
+  bool keeps_alive() const { return keeps_alive_; }
+  bool is_http_1_0() const { return is_http_1_0_; }
 
-  size_t body_bytes() const;  // so far
+  size_t body_bytes() const { return request_.body.size(); }  // so far
 
   // REQUIRES: is_done().
   HttpRequest Take();
 
  private:
-  struct Impl;
+  enum class Stage { kHead, kData, kChunkSize, kChunkData, kChunkEnd, kTrailers, kDone };
 
   void Fail(int status, std::string message);
+  // Each takes what it can of its stage and returns how many bytes; none: more are needed.
   size_t FeedHead(std::string_view bytes);
-  size_t FeedBody(std::string_view bytes);
-  bool CheckHead(std::string_view head);
+  size_t FeedData(std::string_view bytes);
+  size_t FeedChunkSize(std::string_view bytes);
+  size_t FeedTrailers(std::string_view bytes);
+  size_t FeedStage(std::string_view bytes);
+  // Up to the end of the line; none: it has not come yet, or is too long.
+  std::optional<std::string_view> TakeLine(std::string_view bytes);
+  std::optional<ReadFailure> CheckHead(std::string_view head) const;
+  void BeginBody();
+  void ExpectData(uint64_t num_bytes, Stage stage);
 
   const ReadLimits limits_;
-  std::unique_ptr<Impl> impl_;
+  Stage stage_ = Stage::kHead;
   HttpRequest request_;
   bool expects_continue_ = false;
+  bool keeps_alive_ = false;
+  bool is_http_1_0_ = false;
+  uint64_t num_expected_ = 0;  // bytes of the body or the chunk that have not come
+  size_t trailer_bytes_ = 0;
   std::optional<ReadFailure> failure_;
 };
 

@@ -1,5 +1,6 @@
 #include "server/http/request_reader.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -55,6 +56,32 @@ TEST(RequestReader, ReadsChunksInPiecesOfAnySize) {
     ASSERT_TRUE(reader.is_done()) << piece;
     EXPECT_EQ(reader.Take().body, "abc0123456789abcdef");
   }
+}
+
+// Beast's parser stopped the program here.
+TEST(RequestReader, TheLastChunkMayComeInPieces) {
+  const std::string text =
+      "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nG";
+  for (size_t piece = 1; piece <= text.size(); ++piece) {
+    RequestReader reader(ReadLimits{});
+    EXPECT_EQ(FeedInPieces(reader, text, piece), "G");
+    EXPECT_TRUE(reader.is_done());
+  }
+}
+
+TEST(RequestReader, ChunksSayTheirSizeInHexDigits) {
+  const auto status_of = [](std::string_view chunks) {
+    return StatusOf(fmt::format(
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", chunks));
+  };
+  EXPECT_EQ(status_of("1\r\na\r\n"), 200);
+  EXPECT_EQ(status_of("0001 ; x\r\na\r\n"), 200);
+  for (const char* const chunks :
+       {"+1\r\na\r\n", "-1\r\na\r\n", "0x1\r\na\r\n", " 1\r\na\r\n", "1 a\r\na\r\n", "1\na\r\n",
+        "2\r\na\r\n", "1\r\nab\r\n", "\r\n", ";\r\n", "10000000000000000\r\n"}) {
+    EXPECT_EQ(status_of(chunks), 400) << chunks;
+  }
+  EXPECT_EQ(status_of("FFFFFFFFFFFFFFFF\r\n"), 413);
 }
 
 TEST(RequestReader, RefusesWhatAProxyCouldReadOtherwise) {

@@ -16,7 +16,7 @@ struct TlsStream : asio::ssl::stream<StreamSocket> {
 }  // namespace
 
 template <>
-void Connection<TlsStream>::Handshake(std::function<void()> then) {
+void Connection<TlsStream>::Handshake(const std::function<void()>& then) {
   stream_.async_handshake(TlsStream::server,
                           [self = shared_from_this(), then = std::move(then)](ErrorCodeOfIo error) {
                             if (error) return self->Close();
