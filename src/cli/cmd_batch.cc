@@ -14,7 +14,6 @@
 #include "cli/batch_progress.h"
 #include "cli/batch_run.h"
 #include "cli/commands.h"
-#include "cli/default_model.h"
 #include "cli/engine_flags.h"
 #include "cli/line_source.h"
 #include "engine/policy.h"
@@ -48,14 +47,8 @@ Result<EngineOptions> OptionsOf(const BatchFlags& flags) {
                   flags.scheduler.max_running, kMaxRunning);
   }
   EngineOptions options{.scheduler = flags.scheduler, .speculation = flags.speculation};
-  KVERN_ASSIGN_OR_RETURN(options.model.path, FindModel(flags.engine.model));
-  options.model.context = flags.engine.context;
+  KVERN_RETURN_IF_ERROR(SetEngineOptions(flags.engine, options));
   options.model.kv_tokens = flags.kv_tokens;
-  options.model.num_threads = flags.engine.threads.value_or(0);
-  options.model.k_dtype = flags.engine.k_dtype;
-  options.model.v_dtype = flags.engine.v_dtype;
-  options.model.isa = flags.engine.isa;
-  options.scheduler.step_tokens = flags.engine.batch;
   // Enough that the next is there when one ends, and none is refused because others wait.
   options.scheduler.max_waiting = 2 * options.scheduler.max_running;
   return options;

@@ -10,7 +10,6 @@
 
 #include "cli/bench_flags.h"
 #include "cli/commands.h"
-#include "cli/default_model.h"
 #include "cli/engine_flags.h"
 #include "cli/serve_measure.h"
 #include "cli/serve_table.h"
@@ -126,7 +125,7 @@ Result<Workload> WorkloadFrom(const ServeFlags& flags, const WorkloadRow& row) {
 Result<EngineOptions> EngineFrom(const ServeFlags& flags, const Workload& workload) {
   const SchedulingFlags& scheduling = flags.scheduling;
   EngineOptions options{.scheduler = scheduling.scheduler, .speculation = scheduling.speculation};
-  KVERN_ASSIGN_OR_RETURN(options.model.path, FindModel(flags.engine.model));
+  KVERN_RETURN_IF_ERROR(SetEngineOptions(flags.engine, options));
   const size_t longest = LongestSequence(workload);
   const size_t context = (longest + kBlockMultiple - 1) / kBlockMultiple * kBlockMultiple;
   options.model.context = flags.engine.context.value_or(static_cast<uint32_t>(context));
@@ -135,12 +134,7 @@ Result<EngineOptions> EngineFrom(const ServeFlags& flags, const Workload& worklo
   const size_t all = SumOfSequences(workload) + kBlockMultiple * workload.requests.size();
   options.model.kv_tokens =
       scheduling.kv_tokens.value_or(std::max(4 * context, std::min(all, kMaxDefaultKvTokens)));
-  options.model.num_threads = flags.engine.threads.value_or(0);
-  options.model.k_dtype = flags.engine.k_dtype;
-  options.model.v_dtype = flags.engine.v_dtype;
-  options.model.isa = flags.engine.isa;
   options.model.eviction = scheduling.eviction;
-  options.scheduler.step_tokens = flags.engine.batch;
   if (!(scheduling.target_ms >= 0)) return FlagError("--target-token-ms: is negative");
   options.scheduler.target_token_us = static_cast<int64_t>(1000 * scheduling.target_ms);
   return options;

@@ -20,7 +20,6 @@
 
 #include "base/clock.h"
 #include "cli/commands.h"
-#include "cli/default_model.h"
 #include "cli/engine_flags.h"
 #include "engine/service.h"
 #include "kvern/engine.h"
@@ -140,14 +139,8 @@ Status CheckFlags(ServerFlags& flags) {
 
 Result<EngineOptions> EngineOptionsOf(const ServerFlags& flags) {
   EngineOptions options{.scheduler = flags.scheduler, .speculation = flags.speculation};
-  KVERN_ASSIGN_OR_RETURN(options.model.path, FindModel(flags.engine.model));
-  options.model.context = flags.engine.context;
+  KVERN_RETURN_IF_ERROR(SetEngineOptions(flags.engine, options));
   options.model.kv_tokens = flags.kv_tokens;
-  options.model.num_threads = flags.engine.threads.value_or(0);
-  options.model.k_dtype = flags.engine.k_dtype;
-  options.model.v_dtype = flags.engine.v_dtype;
-  options.model.isa = flags.engine.isa;
-  options.scheduler.step_tokens = flags.engine.batch;
   return options;
 }
 

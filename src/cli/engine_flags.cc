@@ -87,6 +87,17 @@ Result<engine::OpenOptions> OptionsFromFlags(const EngineFlags& flags) {
   return options;
 }
 
+Status SetEngineOptions(const EngineFlags& flags, EngineOptions& options) {
+  KVERN_ASSIGN_OR_RETURN(options.model.path, FindModel(flags.model));
+  options.model.context = flags.context;
+  options.model.num_threads = flags.threads.value_or(0);
+  options.model.k_dtype = flags.k_dtype;
+  options.model.v_dtype = flags.v_dtype;
+  options.model.isa = flags.isa;
+  options.scheduler.step_tokens = flags.batch;
+  return {};
+}
+
 Result<engine::OpenedModel> OpenWithProgress(engine::OpenOptions options) {
   Progress progress("Loading model");
   options.progress = [&progress](double fraction) { progress.Update(fraction); };

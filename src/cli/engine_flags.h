@@ -9,6 +9,7 @@
 #include "compute/kv_dtype.h"
 #include "engine/exec/open.h"
 #include "kv/strategy.h"
+#include "kvern/engine.h"
 
 namespace CLI {
 class App;
@@ -35,6 +36,10 @@ void AddStrategyFlag(CLI::App& app, EngineFlags& flags);
 
 // What Open() is told. Errors: kInvalidArgument names the flag; kNotFound where there is no model.
 Result<engine::OpenOptions> OptionsFromFlags(const EngineFlags& flags);
+
+// Sets what the flags say of the options of the public engine: its model and the tokens of a step.
+// Errors: kNotFound where there is no model.
+Status SetEngineOptions(const EngineFlags& flags, EngineOptions& options);
 
 // Opens a model with a progress line on a terminal. Errors: OpenedModel::Open's.
 Result<engine::OpenedModel> OpenWithProgress(engine::OpenOptions options);
