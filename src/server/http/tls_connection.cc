@@ -18,7 +18,7 @@ struct TlsStream : asio::ssl::stream<StreamSocket> {
 template <>
 void Connection<TlsStream>::Handshake(const std::function<void()>& then) {
   stream_.async_handshake(TlsStream::server,
-                          [self = shared_from_this(), then = std::move(then)](ErrorCodeOfIo error) {
+                          [self = shared_from_this(), then](ErrorCodeOfIo error) {
                             if (error) return self->Close();
                             then();
                           });
