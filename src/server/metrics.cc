@@ -10,6 +10,17 @@
 #include <vector>
 
 namespace kvern::server {
+
+// Sums over the answers that have ended.
+struct AnswerTotals {
+  double prompt_s = 0;     // from the first step to the first token
+  double predicted_s = 0;  // from then on
+  uint64_t prompt_tokens = 0;
+  uint64_t cached_tokens = 0;
+  uint64_t predicted_tokens = 0;
+  size_t longest = 0;
+};
+
 namespace {
 
 using prometheus::ClientMetric;
@@ -23,16 +34,6 @@ const prometheus::Histogram::BucketBoundaries kShortSeconds = {
 
 double Seconds(int64_t us) { return static_cast<double>(us) / 1e6; }
 double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
-
-// Sums over the answers that have ended.
-struct AnswerTotals {
-  double prompt_s = 0;     // from the first step to the first token
-  double predicted_s = 0;  // from then on
-  uint64_t prompt_tokens = 0;
-  uint64_t cached_tokens = 0;
-  uint64_t predicted_tokens = 0;
-  size_t longest = 0;
-};
 
 struct MetricSource {
   const EngineStats& engine;

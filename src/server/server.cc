@@ -117,9 +117,10 @@ HttpCallbacks Server::MakeCallbacks() {
              .sink = std::move(sink),
              .caller = {},
              .id = fmt::format("{}-{}", context_.id_prefix, ++context_.num_requests)});
-    context_.pool->Post([call] {
-      // Both were found when the head came; a key may have gone since.
-      const Route* const route = FindRoute(call->request.method, call->request.path).route;
+    const Route* const route = FindRoute(call->request.method, call->request.path).route;
+    if (route->is_instant) return Handle(*route, *call);
+    context_.pool->Post([call, route] {
+      // A key may have gone since its request's head came.
       call->error_form = route->error_form;
       auto caller = call->server.keys->Find(KeyOf(call->request));
       if (route->right != Right::kNone && !caller) return call->Fail(Unauthorized(call->request));

@@ -104,6 +104,28 @@ class OpenAi(Served):
             self.client.embeddings.create(model="smol", input="x")
         self.assertEqual(caught.exception.status_code, 501)
 
+    def test_responses(self):
+        asked = {"model": "smol", "temperature": 0, "max_output_tokens": 4}
+        whole = self.client.responses.create(**asked, instructions="Be brief.", input=[
+            {"role": "user", "content": [{"type": "input_text", "text": "Name three colours."}]}])
+        self.assertEqual((whole.status, whole.incomplete_details.reason),
+                         ("incomplete", "max_output_tokens"))
+        self.assertEqual(whole.usage.output_tokens, 4)
+        with self.client.responses.stream(**asked, instructions="Be brief.",
+                                          input="Name three colours.") as stream:
+            events = list(stream)
+        text = "".join(event.delta for event in events
+                       if event.type == "response.output_text.delta")
+        self.assertEqual(text, whole.output_text)
+        self.assertEqual(events[-1].type, "response.incomplete")
+        self.assertEqual(events[-1].response.output_text, whole.output_text)
+        goes_on = self.client.responses.create(**asked, input=[
+            {"role": "user", "content": "Hi"}, *whole.output, {"role": "user", "content": "More"}])
+        self.assertEqual(goes_on.usage.output_tokens, 4)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.responses.create(**asked, input="x", previous_response_id="resp_1")
+        self.assertEqual(caught.exception.body["param"], "previous_response_id")
+
     def test_models(self):
         self.assertEqual([model.id for model in self.client.models.list()], ["smol"])
 

@@ -135,6 +135,41 @@ class Api(unittest.TestCase):
                          message["content"][0]["text"])
         self.assertEqual(data[-2]["delta"]["stop_reason"], "max_tokens")
 
+    def test_responses_say_what_a_chat_says(self):
+        chat = self.ok(CHAT, say("Name a lake."))
+        body = {"input": "Name a lake.", "temperature": 0, "max_output_tokens": 12}
+        whole = self.ok("/v1/responses", body)
+        text = whole["output"][0]["content"][0]["text"]
+        self.assertEqual(text, chat["choices"][0]["message"]["content"])
+        self.assertEqual(whole["usage"]["total_tokens"], chat["usage"]["total_tokens"])
+        self.assertEqual(self.ok("/v1/responses/input_tokens", body)["input_tokens"],
+                         chat["usage"]["prompt_tokens"])
+        _, _, stream = self.server.post("/v1/responses", {**body, "stream": True})
+        *events, done = stream.decode().split("\n\n")[:-1]
+        self.assertEqual(done, "data: [DONE]")
+        data = [json.loads(event.split("\ndata: ", 1)[1]) for event in events]
+        self.assertEqual([entry["sequence_number"] for entry in data], list(range(len(data))))
+        self.assertEqual("".join(entry["delta"] for entry in data
+                                 if entry["type"] == "response.output_text.delta"), text)
+        self.assertEqual(data[-1]["response"]["output"][0]["content"][0]["text"], text)
+
+    def test_llama_cpps_completion(self):
+        body = {"prompt": "One, two,", "n_predict": 8, "temperature": 0, "n_probs": 2}
+        whole = self.ok("/completion", body)
+        self.assertEqual((whole["tokens_predicted"], whole["stop_type"]), (8, "limit"))
+        self.assertEqual(len(whole["completion_probabilities"]), 8)
+        timings = whole["timings"]
+        self.assertEqual((timings["cache_n"] + timings["prompt_n"], timings["predicted_n"]),
+                         (whole["tokens_evaluated"], 8))
+        _, events = self.server.stream("/completion", body)
+        self.assertEqual("".join(event["content"] for event in events), whole["content"])
+        self.assertEqual([event["stop"] for event in events], [False] * (len(events) - 1) + [True])
+        self.assertEqual(sum((event["tokens"] for event in events), []), whole["tokens"])
+        stopped = self.ok("/completion", {**body, "stop": [","], "n_predict": 50, "logit_bias": [[0, False]]})
+        self.assertEqual((stopped["stop_type"], stopped["stopping_word"]), ("word", ","))
+        self.assert_error(400, "must be", self.server.post("/completion", {
+            "prompt": "x", "n_predict": "many"}), "n_predict")
+
     def test_messages_have_errors_of_their_own(self):
         for status, kind, body in (
             (400, "invalid_request_error", {"messages": [{"role": "user", "content": "x"}]}),

@@ -27,5 +27,8 @@ std::unique_ptr<AnswerFormat> MakeOpenAiFormat(ApiRequest request, const ModelIn
                                                ReplyIds ids);
 std::unique_ptr<AnswerFormat> MakeAnthropicFormat(ApiRequest request, const ModelInfo& model,
                                                   ReplyIds ids, size_t prompt_tokens);
+std::unique_ptr<AnswerFormat> MakeResponsesFormat(ApiRequest request, ReplyIds ids);
+std::unique_ptr<AnswerFormat> MakeLlamaFormat(ApiRequest request, const ModelInfo& model,
+                                              size_t prompt_tokens);
 
 }  // namespace kvern::server

@@ -21,14 +21,8 @@ std::pair<std::string, std::optional<std::string>> StopOf(const ApiRequest& requ
                                                           const ModelInfo& model,
                                                           const Completion& completion) {
   if (completion.finish != FinishReason::kStop) return {"max_tokens", std::nullopt};
-  if (request.request.stop.empty()) return {"end_turn", std::nullopt};
-  std::string said;
-  for (const SampledToken& token : completion.tokens) said += model.text->TokenBytes(token.id);
-  for (const std::string& stop : request.request.stop) {
-    const size_t at = said.find(completion.text + stop);
-    if (at != said.npos) return {"stop_sequence", stop};
-  }
-  return {"end_turn", std::nullopt};
+  auto stop = FindStop(request, *model.text, completion);
+  return {stop ? "stop_sequence" : "end_turn", std::move(stop)};
 }
 
 // Tokens that were found in the cache are counted apart.

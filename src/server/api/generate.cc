@@ -9,6 +9,8 @@
 #include "server/api/answer_format.h"
 #include "server/api/anthropic.h"
 #include "server/api/field_reader.h"
+#include "server/api/llama.h"
+#include "server/api/responses.h"
 #include "server/api/routes.h"
 
 namespace kvern::server {
@@ -66,27 +68,38 @@ class StreamWriter final : public AnswerWriter {
   StreamWriter(const Call& call, std::unique_ptr<AnswerFormat> format)
       : call_(call), format_(std::move(format)) {}
 
-  void Take(const Chunk& chunk) override { Write(format_->Take(chunk)); }
-  void Ping() override { Write(format_->Ping()); }
+  void Take(const Chunk& chunk) override {
+    // What fails before its first token still can have a status: End() says why.
+    if (!has_begun_ && chunk.tokens.empty() && chunk.finish == FinishReason::kFailed) return;
+    Begin();
+    Write(format_->Take(chunk));
+  }
+
+  void Ping() override {
+    Begin();
+    Write(format_->Ping());
+  }
 
   void End(const Report& report) override {
     if (!has_begun_ && report.error) return call_.Fail(ToApiError(*report.error));
+    Begin();
     Write(format_->End(report));
     call_.sink->End();
   }
 
  private:
+  void Begin() {
+    if (std::exchange(has_begun_, true)) return;
+    HttpReply head = call_.Head(200);
+    head.content_type = "text/event-stream";
+    head.headers.push_back({"Cache-Control", "no-cache"});
+    head.headers.push_back({"X-Accel-Buffering", "no"});
+    call_.sink->Begin(std::move(head));
+    Write(format_->Begin());
+  }
+
   void Write(std::string text) {
-    if (text.empty()) return;
-    if (!std::exchange(has_begun_, true)) {
-      HttpReply head = call_.Head(200);
-      head.content_type = "text/event-stream";
-      head.headers.push_back({"Cache-Control", "no-cache"});
-      head.headers.push_back({"X-Accel-Buffering", "no"});
-      call_.sink->Begin(std::move(head));
-      text = format_->Begin() + text;
-    }
-    call_.sink->Write(std::move(text));
+    if (!text.empty()) call_.sink->Write(std::move(text));
   }
 
   const Call call_;
@@ -168,10 +181,35 @@ void HandleMessages(const Call& call) {
   Generate(call, *body, ParseMessagesRequest(*body, call.serving().info), MakeAnthropicFormat);
 }
 
+void HandleResponses(const Call& call) {
+  const auto body = call.ReadJson();
+  if (!body) return;
+  Generate(call, *body, ParseResponsesRequest(*body, call.serving().info),
+           [](ApiRequest request, const ModelInfo&, ReplyIds ids, size_t) {
+             return MakeResponsesFormat(std::move(request), std::move(ids));
+           });
+}
+
+void HandleLlamaCompletion(const Call& call) {
+  const auto body = call.ReadJson();
+  if (!body) return;
+  Generate(call, *body, ParseLlamaRequest(*body, call.serving().info),
+           [](ApiRequest request, const ModelInfo& model, ReplyIds, size_t prompt_tokens) {
+             return MakeLlamaFormat(std::move(request), model, prompt_tokens);
+           });
+}
+
 void HandleCountTokens(const Call& call) {
   const auto body = call.ReadJson();
   if (!body) return;
   CountTokens(call, ParseRequest(Endpoint::kChatCompletions, *body, call.serving().info),
+              {{"object", "response.input_tokens"}});
+}
+
+void HandleCountResponseTokens(const Call& call) {
+  const auto body = call.ReadJson();
+  if (!body) return;
+  CountTokens(call, ParseResponsesRequest(*body, call.serving().info),
               {{"object", "response.input_tokens"}});
 }
 

@@ -23,7 +23,7 @@ std::string OpenAiFormat::Whole(const Answer& answer) {
   return ToJsonLine(ResponseBody(request_, answer, model_, ids_));
 }
 
-std::string OpenAiFormat::Ping() { return ": ping\n\n"; }
+std::string OpenAiFormat::Ping() { return std::string(kPingComment); }
 
 Json OpenAiFormat::Event() const {
   const bool is_chat = request_.endpoint == Endpoint::kChatCompletions;

@@ -11,6 +11,8 @@ namespace kvern::server {
 
 // One event. Data is one line.
 std::string FormatEvent(std::string_view data);
+// A comment, which keeps proxies and clients from giving up.
+inline constexpr std::string_view kPingComment = ": ping\n\n";
 
 class OpenAiFormat final : public AnswerFormat {
  public:

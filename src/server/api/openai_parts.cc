@@ -58,6 +58,18 @@ const char* FinishName(FinishReason finish) {
   return finish == FinishReason::kStop ? "stop" : "length";
 }
 
+std::optional<std::string> FindStop(const ApiRequest& request, const ModelText& text,
+                                    const Completion& completion) {
+  if (completion.finish != FinishReason::kStop || request.request.stop.empty()) return std::nullopt;
+  std::string said;
+  for (const SampledToken& token : completion.tokens) said += text.TokenBytes(token.id);
+  for (const std::string& stop : request.request.stop) {
+    // A space in front of the first token is in the one and not in the other.
+    if (said.find(completion.text + stop) != said.npos) return stop;
+  }
+  return std::nullopt;
+}
+
 Json Envelope(const ApiRequest& request, const ModelInfo& model, const ReplyIds& ids,
               std::string_view object) {
   const bool is_chat = request.endpoint == Endpoint::kChatCompletions;

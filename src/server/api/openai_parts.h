@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "server/api/openai.h"
@@ -17,6 +19,10 @@ const char* FinishName(FinishReason finish);
 // id, object, created, model and system_fingerprint.
 nlohmann::ordered_json Envelope(const ApiRequest& request, const ModelInfo& model,
                                 const ReplyIds& ids, std::string_view object);
+
+// Which of the stops of its request ended a completion, if one did.
+std::optional<std::string> FindStop(const ApiRequest& request, const ModelText& text,
+                                    const Completion& completion);
 
 nlohmann::ordered_json UsageOf(const Report& report);
 

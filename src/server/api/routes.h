@@ -16,6 +16,7 @@ struct Route {
   Right right = Right::kInfer;
   bool needs_model = true;  // 503 while it loads
   ErrorForm error_form = ErrorForm::kOpenAi;
+  bool is_instant = false;  // answered where it is read, so that nothing makes it wait
   void (*handle)(const Call& call);
 };
 
@@ -38,8 +39,11 @@ void HandleMetrics(const Call& call);
 void HandleChatCompletions(const Call& call);
 void HandleCompletions(const Call& call);
 void HandleMessages(const Call& call);
+void HandleResponses(const Call& call);
+void HandleLlamaCompletion(const Call& call);
 void HandleCountTokens(const Call& call);
 void HandleCountMessageTokens(const Call& call);
+void HandleCountResponseTokens(const Call& call);
 // tokenize.cc
 void HandleTokenize(const Call& call);
 void HandleDetokenize(const Call& call);
