@@ -209,6 +209,20 @@ class Api(unittest.TestCase):
         self.assertIn("assistant", props["chat_template"])
         self.assertEqual(self.server.get("/health")[2], {"status": "ok"})
 
+    def test_a_miss_is_explained(self):
+        words = "It was a bright cold day in April, and the clocks were striking thirteen. " * 4
+        self.ok("/v1/completions", {"prompt": words, "max_tokens": 1})
+        told = self.ok("/kv/explain", {"prompt": words.replace("April", "March", 1)})
+        found, misses = told["found"], told["misses"]
+        self.assertEqual(sum(found.values()) + sum(miss["tokens"] for miss in misses),
+                         told["prompt_tokens"])
+        other = next(miss for miss in misses if miss["reason"] == "other_token")
+        self.assertEqual((other["wanted"]["text"], other["cached"]["text"]), (" March", " April"))
+        self.assertEqual(sum(found.values()), other["differs_at"])
+        never = self.ok("/kv/explain", {"prompt": words, "cache_salt": "another's"})
+        self.assertEqual(sum(never["found"].values()), 0)
+        self.assertNotIn("other_namespace", [miss["reason"] for miss in never["misses"]])
+
     def test_metrics(self):
         def read():
             status, headers, text = self.server.get("/metrics")

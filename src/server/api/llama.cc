@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -22,6 +23,8 @@ namespace {
 // What llama.cpp's clients leave away, as its documentation has it.
 const std::pair<const char*, double> kLlamaDefaults[] = {
     {"temperature", 0.8}, {"top_k", 40}, {"top_p", 0.95}, {"min_p", 0.05}};
+
+constexpr double kMaxTopK = 1 << 30;
 
 // Their names for fields that have another one here.
 const std::pair<const char*, const char*> kLlamaNames[] = {{"n_predict", "max_tokens"},
@@ -150,8 +153,11 @@ std::variant<ApiRequest, ApiError> ParseLlamaRequest(const Json& body, const Mod
   for (const auto& [name, value] : kLlamaDefaults) {
     if (!asked.contains(name) || asked[name].is_null()) asked[name] = value;
   }
-  asked["top_k"] =
-      asked["top_k"].is_number_float() ? Json(asked["top_k"].get<int64_t>()) : asked["top_k"];
+  // Their numbers may be floats; one that is no integer is refused below.
+  if (const Json& top_k = asked["top_k"]; top_k.is_number_float()) {
+    const double value = top_k.get<double>();
+    if (std::abs(value) < kMaxTopK) asked["top_k"] = static_cast<int64_t>(value);
+  }
   for (const auto& [theirs, ours] : kLlamaNames) {
     if (asked.contains(theirs)) asked[ours] = asked[theirs];
   }

@@ -35,6 +35,8 @@ void HandleModels(const Call& call);
 void HandleProps(const Call& call);
 // metrics_endpoint.cc
 void HandleMetrics(const Call& call);
+// kv_explain.cc
+void HandleKvExplain(const Call& call);
 // generate.cc
 void HandleChatCompletions(const Call& call);
 void HandleCompletions(const Call& call);

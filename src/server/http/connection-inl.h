@@ -236,6 +236,7 @@ void Connection<Stream>::BeginRequest() {
   if (phase_ == Phase::kClosed) return;
   if (home_->is_draining && input_.empty()) return Close();
   phase_ = Phase::kIdle;
+  is_head_request_ = false;
   reader_.emplace(ReadLimits{.max_header_bytes = home_->limits.header_bytes,
                              .max_body_bytes = home_->limits.body_bytes});
   Arm(read_timer_, home_->limits.idle_timeout_us);
