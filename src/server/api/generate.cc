@@ -130,7 +130,7 @@ std::optional<ApiError> ReadServerFields(const Call& call, const Json& body, Api
 }
 
 using Parsed = std::variant<ApiRequest, ApiError>;
-using MakeFormat = std::unique_ptr<AnswerFormat> (*)(ApiRequest, const ModelInfo&, ReplyIds,
+using MakeFormat = std::unique_ptr<AnswerFormat> (*)(ApiRequest, const ModelInfo&, const ReplyIds&,
                                                      size_t prompt_tokens);
 
 void Generate(const Call& call, const Json& body, Parsed parsed, MakeFormat make_format) {
@@ -158,8 +158,8 @@ void GenerateOpenAi(const Call& call, Endpoint endpoint) {
   const auto body = call.ReadJson();
   if (!body) return;
   Generate(call, *body, ParseRequest(endpoint, *body, call.serving().info),
-           [](ApiRequest request, const ModelInfo& model, ReplyIds ids, size_t) {
-             return MakeOpenAiFormat(std::move(request), model, std::move(ids));
+           [](ApiRequest request, const ModelInfo& model, const ReplyIds& ids, size_t) {
+             return MakeOpenAiFormat(std::move(request), model, ids);
            });
 }
 
@@ -178,15 +178,18 @@ void HandleCompletions(const Call& call) { GenerateOpenAi(call, Endpoint::kCompl
 void HandleMessages(const Call& call) {
   const auto body = call.ReadJson();
   if (!body) return;
-  Generate(call, *body, ParseMessagesRequest(*body, call.serving().info), MakeAnthropicFormat);
+  Generate(call, *body, ParseMessagesRequest(*body, call.serving().info),
+           [](ApiRequest request, const ModelInfo& model, const ReplyIds& ids, size_t tokens) {
+             return MakeAnthropicFormat(std::move(request), model, ids, tokens);
+           });
 }
 
 void HandleResponses(const Call& call) {
   const auto body = call.ReadJson();
   if (!body) return;
   Generate(call, *body, ParseResponsesRequest(*body, call.serving().info),
-           [](ApiRequest request, const ModelInfo&, ReplyIds ids, size_t) {
-             return MakeResponsesFormat(std::move(request), std::move(ids));
+           [](ApiRequest request, const ModelInfo&, const ReplyIds& ids, size_t) {
+             return MakeResponsesFormat(std::move(request), ids);
            });
 }
 
@@ -194,7 +197,7 @@ void HandleLlamaCompletion(const Call& call) {
   const auto body = call.ReadJson();
   if (!body) return;
   Generate(call, *body, ParseLlamaRequest(*body, call.serving().info),
-           [](ApiRequest request, const ModelInfo& model, ReplyIds, size_t prompt_tokens) {
+           [](ApiRequest request, const ModelInfo& model, const ReplyIds&, size_t prompt_tokens) {
              return MakeLlamaFormat(std::move(request), model, prompt_tokens);
            });
 }

@@ -113,7 +113,7 @@ class ResponsesFormat final : public AnswerFormat {
     return response;
   }
 
-  std::string Event(const char* type, Json fields) {
+  std::string Event(const char* type, const Json& fields) {
     Json event = {{"type", type}, {"sequence_number", num_events_++}};
     event.update(fields);
     return fmt::format("event: {}\ndata: {}\n\n", type, ToJsonLine(event));
@@ -122,7 +122,7 @@ class ResponsesFormat final : public AnswerFormat {
   std::string PartEvent(const char* type, const Json& fields) {
     Json part = {{"item_id", ItemId()}, {"output_index", 0}, {"content_index", 0}};
     part.update(fields);
-    return Event(type, std::move(part));
+    return Event(type, part);
   }
 
   const ApiRequest request_;
