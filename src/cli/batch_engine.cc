@@ -4,16 +4,14 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/collect.h"
 
 namespace kvern::cli {
 
 void EngineAnswerer::Submit(size_t key, Request request) {
   const auto collected = std::make_shared<Collected>(request.n);
   request.on_chunk = [collected](const Chunk& chunk) {
-    Completion& completion = (*collected)[chunk.completion];
-    completion.tokens.insert(completion.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
-    completion.text += chunk.text;
-    if (chunk.finish) completion.finish = *chunk.finish;
+    Collect(chunk, (*collected)[chunk.completion]);
   };
   request.on_end = [this, key] {
     {

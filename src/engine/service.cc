@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "engine/collect.h"
 #include "engine/mailbox.h"
 #include "engine/messages.h"
 #include "engine/reply_state.h"
@@ -77,9 +78,7 @@ Result<Answer> Reply::Wait() {
   Answer answer;
   answer.completions.resize(impl_->num_completions());
   while (std::optional<Chunk> chunk = Next()) {
-    Completion& completion = answer.completions[chunk->completion];
-    std::ranges::move(chunk->tokens, std::back_inserter(completion.tokens));
-    completion.text += chunk->text;
+    Collect(*chunk, answer.completions[chunk->completion]);
   }
   bool all_failed = true;
   for (size_t i = 0; i < answer.completions.size(); ++i) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,7 +18,7 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
   Live(LiveAnswers& home, uint64_t key, std::unique_ptr<AnswerWriter> writer)
       : home_(home), key_(key), writer_(std::move(writer)), heard_us_(home.clock_.now_us()) {}
 
-  // Called before anything else comes of it.
+  // Chunks that came before wait for it.
   void SetReply(Reply reply) {
     const std::lock_guard lock(mutex_);
     reply_.emplace(std::move(reply));
@@ -28,8 +29,10 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
   void Take(const Chunk& chunk) {
     const int64_t now_us = home_.clock_.now_us();
     const std::lock_guard lock(mutex_);
-    if (took_us_) home_.metrics_.CountGap(now_us - *took_us_);
-    took_us_ = now_us;
+    if (chunk.completion == 0) {  // others of the same step would come at the same time
+      if (took_us_) home_.metrics_.CountGap(now_us - *took_us_);
+      took_us_ = now_us;
+    }
     chunks_.push_back(chunk);
     Schedule();
   }
@@ -62,15 +65,28 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
     home_.pool_.Post([self = shared_from_this()] { self->Work(); });
   }
 
+  // What a writer throws ends its answer alone: without a writer the connection closes.
   void Work() {
+    try {
+      Write();
+    } catch (const std::exception&) {
+      writer_.reset();
+      Cancel();
+      Write();
+    }
+  }
+
+  void Write() {
     std::unique_lock lock(mutex_);
     while (!chunks_.empty() || needs_ping_) {
       const std::deque<Chunk> chunks = std::exchange(chunks_, {});
       const bool pings = std::exchange(needs_ping_, false) && chunks.empty();
       if (!chunks.empty()) heard_us_ = home_.clock_.now_us();
       lock.unlock();
-      for (const Chunk& chunk : chunks) writer_->Take(chunk);
-      if (pings) writer_->Ping();
+      if (writer_) {
+        for (const Chunk& chunk : chunks) writer_->Take(chunk);
+        if (pings) writer_->Ping();
+      }
       lock.lock();
     }
     if (!has_ended_) {
@@ -79,10 +95,12 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
     }
     lock.unlock();
     // The engine is done with it: nobody else uses the reply now.
-    const Report report = reply_->report();
-    home_.metrics_.CountAnswer(report);
-    writer_->End(report);
-    writer_.reset();
+    if (writer_) {
+      const Report report = reply_->report();
+      home_.metrics_.CountAnswer(report);
+      writer_->End(report);
+      writer_.reset();
+    }
     home_.Remove(key_);
   }
 
@@ -96,7 +114,7 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
   bool is_cancelled_ = false;
   bool needs_ping_ = false;
   bool is_scheduled_ = false;
-  std::optional<int64_t> took_us_;  // when the last chunk came
+  std::optional<int64_t> took_us_;  // when the last chunk of completion 0 came
   int64_t heard_us_;                // when the client last heard of it
   std::optional<Reply> reply_;
 };

@@ -34,7 +34,7 @@ HttpReply PreflightReply(const HttpRequest& head) {
 ApiError Unauthorized(const HttpRequest& head) {
   return {.status = 401,
           .type = "authentication_error",
-          .message = KeyOf(head) ? "Invalid API Key"
+          .message = KeyOf(head) ? "Invalid API Key: this server does not know it"
                                  : "an API key is needed: send Authorization: "
                                    "Bearer KEY",
           .code = "invalid_api_key"};
@@ -55,7 +55,9 @@ std::optional<ApiError> Refuse(const ServerContext& context, const HttpRequest& 
     if (!caller) return Unauthorized(head);
     if (!caller->Has(found.route->right)) {
       return ApiError{
-          .status = 403, .type = "permission_error", .message = "this API key may not do that"};
+          .status = 403,
+          .type = "permission_error",
+          .message = "this API key may not do that: its line in the key file lacks the right"};
     }
   }
   if (found.route->needs_model && context.serving.load() == nullptr) {
@@ -64,7 +66,11 @@ std::optional<ApiError> Refuse(const ServerContext& context, const HttpRequest& 
   return std::nullopt;
 }
 
-std::optional<HttpReply> CheckHead(const ServerContext& context, const HttpRequest& head) {
+std::string NextId(ServerContext& context) {
+  return fmt::format("{}-{}", context.id_prefix, ++context.num_requests);
+}
+
+std::optional<HttpReply> CheckHead(ServerContext& context, const HttpRequest& head) {
   if (const auto problem = CheckOrigin(head, context.options.origins)) {
     return ErrorReply({.status = 403, .type = "permission_error", .message = *problem});
   }
@@ -72,8 +78,10 @@ std::optional<HttpReply> CheckHead(const ServerContext& context, const HttpReque
   const FoundRoute found = FindRoute(head.method, head.path);
   const auto error = Refuse(context, head, found);
   if (!error) return std::nullopt;
+  const std::string id = NextId(context);
   HttpReply reply =
-      ErrorReply(*error, found.route != nullptr ? found.route->error_form : ErrorForm::kOpenAi);
+      ErrorReply(*error, found.route != nullptr ? found.route->error_form : ErrorForm::kOpenAi, id);
+  reply.headers.push_back({"x-request-id", id});
   if (error->status == 405) reply.headers.push_back({"Allow", found.allowed});
   std::ranges::move(CorsHeaders(head), std::back_inserter(reply.headers));
   return reply;
@@ -83,7 +91,9 @@ void Handle(const Route& route, const Call& call) {
   try {
     route.handle(call);
   } catch (const std::bad_alloc&) {
-    call.Fail({.status = 503, .type = "server_error", .message = "out of memory"});
+    call.Fail({.status = 503,
+               .type = "server_error",
+               .message = "out of memory: send less, or try again later"});
   } catch (const std::exception& exception) {
     call.Fail({.status = 500, .type = "server_error", .message = exception.what()});
   }
@@ -111,12 +121,11 @@ HttpCallbacks Server::MakeCallbacks() {
   };
   callbacks.handle = [this](HttpRequest request, std::shared_ptr<HttpSink> sink) {
     if (IsPreflight(request)) return sink->Send(PreflightReply(request));
-    const auto call = std::make_shared<Call>(
-        Call{.server = context_,
-             .request = std::move(request),
-             .sink = std::move(sink),
-             .caller = {},
-             .id = fmt::format("{}-{}", context_.id_prefix, ++context_.num_requests)});
+    const auto call = std::make_shared<Call>(Call{.server = context_,
+                                                  .request = std::move(request),
+                                                  .sink = std::move(sink),
+                                                  .caller = {},
+                                                  .id = NextId(context_)});
     const Route* const route = FindRoute(call->request.method, call->request.path).route;
     if (route->is_instant) return Handle(*route, *call);
     context_.pool->Post([call, route] {
@@ -156,9 +165,10 @@ Status Server::Reload() {
 void Server::Drain() {
   context_.is_draining = true;
   http_->Drain();
-  context_.live->WaitUntilNone();
-  const int64_t end_us = context_.clock.now_us() + kDrainUs;
-  while (http_->counters().connections > 0 && context_.clock.now_us() < end_us) {
+  // Requests that a worker still reads become live answers meanwhile.
+  int64_t busy_us = context_.clock.now_us();
+  while (http_->counters().connections > 0 && context_.clock.now_us() - busy_us < kDrainUs) {
+    if (context_.live->size() > 0) busy_us = context_.clock.now_us();
     std::this_thread::sleep_for(kDrainPeriod);
   }
 }

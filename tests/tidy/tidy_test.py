@@ -161,6 +161,8 @@ class TheRules(unittest.TestCase):
         self.assert_finds(check, {'src/cli/x.cc': json_include}, 'is heavy: add')
         self.assert_finds(check, {'src/cli/x.cc': ''}, 'is not needed', heavy=row)
         self.assert_clean(check, {'src/cli/x.cc': json_include}, heavy=row)
+        self.assert_finds(check, {'src/cli/x-inl.h': json_include}, 'is heavy: add')
+        self.assert_finds(check, {'src/cli/x.h': json_include}, 'include it in a .cc')
         self.assert_clean(check, {'src/cli/x.h': '#include <nlohmann/json_fwd.hpp>\n'})
 
     def test_file_budget(self):

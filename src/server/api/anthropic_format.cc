@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/collect.h"
 #include "server/api/answer_format.h"
 #include "server/api/anthropic.h"
 #include "server/api/json_body.h"
@@ -97,9 +98,7 @@ std::string AnthropicFormat::Begin() {
 }
 
 std::string AnthropicFormat::Take(const Chunk& chunk) {
-  completion_.tokens.insert(completion_.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
-  completion_.text += chunk.text;
-  if (chunk.finish) completion_.finish = *chunk.finish;
+  Collect(chunk, completion_);
   if (chunk.text.empty()) return "";
   return NamedEvent({{"type", "content_block_delta"},
                      {"index", 0},

@@ -30,6 +30,18 @@ void Call::Fail(const ApiError& error) const {
   sink->Send(std::move(reply));
 }
 
+Call Call::WithoutBody() const {
+  return {.server = server,
+          .request = {.method = request.method,
+                      .path = request.path,
+                      .query = request.query,
+                      .headers = request.headers},
+          .sink = sink,
+          .caller = caller,
+          .id = id,
+          .error_form = error_form};
+}
+
 std::optional<nlohmann::ordered_json> Call::ReadJson() const {
   auto parsed = ParseJson(request.body);
   if (parsed.ok() && parsed->is_object()) return std::move(parsed).value();
@@ -58,7 +70,9 @@ std::optional<std::string_view> KeyOf(const HttpRequest& request) {
   return request.Header("X-Api-Key");
 }
 
-void SetOwner(const Call& call, const std::optional<std::string>& salt, kvern::Request& request) {
+void SetOwner(const Call& call, FieldReader& fields, kvern::Request& request) {
+  const auto salt = fields.String("cache_salt");
+  if (salt && salt->empty()) fields.Fail(BadField("cache_salt", "must not be empty"));
   const ServerOptions& options = call.server.options;
   request.tenant = call.caller.tenant;
   // Nobody raises himself above what his key says.

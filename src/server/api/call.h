@@ -1,4 +1,4 @@
-// One request to an endpoint, on a worker's thread.
+// One request to an endpoint: on a worker's thread, or the connection's where the route is instant.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "server/api/api_error.h"
+#include "server/api/field_reader.h"
 #include "server/context.h"
 #include "server/http/message.h"
 
@@ -31,6 +32,9 @@ struct Call {
   void Reply(const nlohmann::ordered_json& body, int status = 200) const;
   void Fail(const ApiError& error) const;
 
+  // For what outlives the handler: bodies are long.
+  Call WithoutBody() const;
+
   // The body, an object; or none, and the call has failed.
   std::optional<nlohmann::ordered_json> ReadJson() const;
 };
@@ -42,8 +46,8 @@ HttpReply ErrorReply(const ApiError& error, ErrorForm form = ErrorForm::kOpenAi,
 // The key that a request brings: "Authorization: Bearer …" or "X-Api-Key".
 std::optional<std::string_view> KeyOf(const HttpRequest& request);
 
-// What the server sets of a request to the engine: whose it is, and who shares its blocks.
-// `salt` separates the caller's own prompts further.
-void SetOwner(const Call& call, const std::optional<std::string>& salt, Request& request);
+// What the server sets of a request to the engine: whose it is, and who shares its blocks. The
+// field "cache_salt" separates the caller's own prompts further.
+void SetOwner(const Call& call, FieldReader& fields, Request& request);
 
 }  // namespace kvern::server

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/collect.h"
 #include "server/api/answer_format.h"
 #include "server/api/anthropic.h"
 #include "server/api/field_reader.h"
@@ -34,16 +35,11 @@ void AddTimes(const Report& report, HttpReply& reply) {
 class WholeWriter final : public AnswerWriter {
  public:
   WholeWriter(const Call& call, size_t n, std::unique_ptr<AnswerFormat> format)
-      : call_(call), format_(std::move(format)) {
+      : call_(call.WithoutBody()), format_(std::move(format)) {
     answer_.completions.resize(n);
   }
 
-  void Take(const Chunk& chunk) override {
-    Completion& completion = answer_.completions[chunk.completion];
-    completion.tokens.insert(completion.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
-    completion.text += chunk.text;
-    if (chunk.finish) completion.finish = *chunk.finish;
-  }
+  void Take(const Chunk& chunk) override { Collect(chunk, answer_.completions[chunk.completion]); }
 
   void Ping() override {}
 
@@ -66,7 +62,7 @@ class WholeWriter final : public AnswerWriter {
 class StreamWriter final : public AnswerWriter {
  public:
   StreamWriter(const Call& call, std::unique_ptr<AnswerFormat> format)
-      : call_(call), format_(std::move(format)) {}
+      : call_(call.WithoutBody()), format_(std::move(format)) {}
 
   void Take(const Chunk& chunk) override {
     // What fails before its first token still can have a status: End() says why.
@@ -110,10 +106,8 @@ class StreamWriter final : public AnswerWriter {
 // Errors: what is wrong with fields of the server's own.
 std::optional<ApiError> ReadServerFields(const Call& call, const Json& body, ApiRequest& request) {
   FieldReader fields(body);
-  const auto salt = fields.String("cache_salt");
-  if (salt && salt->empty()) fields.Fail(BadField("cache_salt", "must not be empty"));
+  SetOwner(call, fields, request.request);
   if (!fields.ok()) return fields.error();
-  SetOwner(call, salt, request.request);
   const std::string& name = call.serving().name;
   if (call.server.options.is_model_strict && !request.model.empty() && request.model != name) {
     return ApiError{.status = 404,

@@ -42,13 +42,13 @@ void HandleKvExplain(const Call& call) {
   auto parsed = ParseRequest(endpoint, *body, serving.info);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return call.Fail(*error);
   FieldReader fields(*body);
-  const auto salt = fields.String("cache_salt");
-  if (!fields.ok()) return call.Fail(*fields.error());
   Request& request = std::get<ApiRequest>(parsed).request;
-  SetOwner(call, salt, request);
+  SetOwner(call, fields, request);
+  if (!fields.ok()) return call.Fail(*fields.error());
   const auto explained = serving.engine->Explain(request);
   if (!explained.ok()) return call.Fail(ToApiError(explained.error()));
-  const bool is_shared = call.server.options.share_group.has_value() && !salt;
+  const bool is_shared =
+      call.server.options.share_group.has_value() && fields.Find("cache_salt") == nullptr;
   Json misses = Json::array();
   for (const kv::Miss& miss : explained->misses) {
     misses.push_back(MissBody(*serving.text, miss, is_shared));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/collect.h"
 #include "server/api/answer_format.h"
 #include "server/api/field_reader.h"
 #include "server/api/json_body.h"
@@ -72,9 +73,7 @@ class LlamaFormat final : public AnswerFormat {
 
   std::string Take(const Chunk& chunk) override {
     Completion& completion = completions_[chunk.completion];
-    completion.tokens.insert(completion.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
-    completion.text += chunk.text;
-    if (chunk.finish) completion.finish = *chunk.finish;
+    Collect(chunk, completion);
     if (chunk.tokens.empty()) return "";
     Json event = {{"index", chunk.completion},
                   {"content", chunk.text},

@@ -14,6 +14,7 @@
 #include <boost/asio/write.hpp>
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -127,7 +128,7 @@ inline constexpr int64_t kLingerUs = 2'000'000;
 
 // ---- The sink
 
-// Posts to the connection; a burst of tokens must not be a burst of locks.
+// Speaks to the connection on its own thread.
 template <typename Stream>
 class Connection<Stream>::Sink final : public HttpSink {
  public:
@@ -170,7 +171,11 @@ class Connection<Stream>::Sink final : public HttpSink {
   void Post(Function function) {
     asio::post(connection_->home_->io,
                [connection = connection_, turn = turn_, function = std::move(function)]() mutable {
-                 function(*connection, turn);
+                 try {
+                   function(*connection, turn);
+                 } catch (const std::exception&) {
+                   connection->Close();  // memory ran out: for this one, not for the loop
+                 }
                });
   }
 
@@ -266,9 +271,13 @@ void Connection<Stream>::OnRead(ErrorCodeOfIo error, size_t num_bytes) {
     if (num_lingered_ > kMaxLingerBytes) return Close();
     return Read();
   }
-  input_.append(space.get(), num_bytes);
-  if (phase_ == Phase::kServing) return Read();
-  UseInput();
+  try {
+    input_.append(space.get(), num_bytes);
+    if (phase_ == Phase::kServing) return Read();
+    UseInput();
+  } catch (const std::exception&) {
+    Close();
+  }
 }
 
 // Reads on until a request is complete.

@@ -88,8 +88,8 @@ Status HttpServer::Impl::OpenTcp() {
   const auto found =
       resolver.resolve(address.host, std::to_string(address.port), tcp::resolver::passive, error);
   if (error || found.empty()) {
-    return Errorf(ErrorCode::kInvalidArgument, "{}: no address to listen on: {}", address.host,
-                  error.message());
+    return Errorf(ErrorCode::kInvalidArgument, "--host: {} is no address of this machine: {}",
+                  address.host, error.message());
   }
   KVERN_RETURN_IF_ERROR(ListenOn(found.begin()->endpoint()));
   const StreamEndpoint endpoint = acceptor.local_endpoint(error);
@@ -105,7 +105,9 @@ Status HttpServer::Impl::OpenLocal() {
   Local::socket probe(home->io);
   probe.connect(Local::endpoint(address.host), error);
   if (!error) {
-    return Errorf(ErrorCode::kIo, "{}: another server listens there", address.host);
+    return Errorf(ErrorCode::kIo,
+                  "{}: another server listens there: stop it, or give another --unix-socket",
+                  address.host);
   }
   if (error == asio::error::connection_refused) ::unlink(address.host.c_str());
   return ListenOn(Local::endpoint(address.host));
@@ -118,8 +120,11 @@ Status HttpServer::Impl::ListenOn(const StreamEndpoint& endpoint) {
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (!error) return {};
-  return Errorf(ErrorCode::kIo, "{}: cannot listen on port {}: {}", address.host, address.port,
-                error.message());
+  if (address.host.starts_with('/')) {
+    return Errorf(ErrorCode::kIo, "{}: cannot listen there: {}", address.host, error.message());
+  }
+  return Errorf(ErrorCode::kIo, "{}: cannot listen on port {}: {}: give another --host or --port",
+                address.host, address.port, error.message());
 }
 
 void HttpServer::Impl::Accept() {
