@@ -1,5 +1,6 @@
 // kvern serve: the engine behind HTTP, until a signal ends it.
 #include <fmt/core.h>
+#include <malloc.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -197,7 +198,12 @@ void WaitForTheEnd(server::Server& server, ServeEvents& events) {
   }
 }
 
+// Long bodies go back to the system when they have been read. Otherwise glibc takes the longest so
+// far as the least that does, and what each thread once held stays.
+constexpr int kLongAllocation = 1 << 20;
+
 Status Serve(ServerFlags& flags) {
+  ::mallopt(M_MMAP_THRESHOLD, kLongAllocation);
   KVERN_RETURN_IF_ERROR(CheckFlags(flags));
   KVERN_ASSIGN_OR_RETURN(const EngineOptions options, EngineOptionsOf(flags));
   KVERN_ASSIGN_OR_RETURN(auto keys, server::KeyRing::Make(flags.keys, flags.key_file));
