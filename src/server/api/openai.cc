@@ -136,6 +136,10 @@ void ReadEngineFields(FieldReader& fields, ApiRequest& result) {
   request.priority =
       static_cast<int>(fields.Integer("priority", -1'000'000, 1'000'000).value_or(0));
   fields.String("user");
+  // The server's own; checked here so that every endpoint does.
+  if (const auto salt = fields.String("cache_salt"); salt && salt->empty()) {
+    fields.Fail(BadField("cache_salt", "must not be empty"));
+  }
   result.model = fields.String("model").value_or("");
   result.is_stream = fields.Bool("stream").value_or(false);
   if (const Json* const options = fields.Object("stream_options")) {
@@ -156,6 +160,9 @@ void RefuseTools(FieldReader& fields) {
                                       std::pair("functions", "function_call")}) {
     const Json* const offered = fields.Array(tools);
     const Json* const chosen = fields.Find(choice);
+    if (chosen != nullptr && !chosen->is_string() && !chosen->is_object()) {
+      return fields.Fail(BadField(choice, "must be a string or an object"));
+    }
     if (offered == nullptr || offered->empty() || (chosen != nullptr && *chosen == "none"))
       continue;
     fields.Fail(NotOffered(tools, fmt::format("calling tools (unless {} is \"none\")", choice)));

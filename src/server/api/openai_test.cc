@@ -197,6 +197,8 @@ TEST(ParseRequest, NamesTheFieldThatIsWrong) {
       {kPlain, R"({"prompt": {}})", "prompt", "a string or an array"},
       {kPlain, R"({"prompt": [1, 256]})", "prompt", "below 256"},
       {kPlain, R"({"prompt": [1, "a"]})", "prompt", "below 256"},
+      {kChat, R"({"tool_choice": 5})", "tool_choice", "a string or an object"},
+      {kChat, R"({"cache_salt": ""})", "cache_salt", "must not be empty"},
   };
   for (const BadCase& row : cases) {
     const ApiError error = Bad(row.endpoint, row.fields);
