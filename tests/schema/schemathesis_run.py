@@ -22,11 +22,12 @@ SERVER_FLAGS = ["-c", "256", "--kv-tokens", "40000"]
 def main():
     if len(sys.argv) < 3:
         sys.exit("usage: schemathesis_run.py KVERN MODEL [SCHEMATHESIS_FLAG...]")
-    harness.program = Path(sys.argv[1])
+    harness.program = Path(sys.argv[1]).resolve()
     with Server(*SERVER_FLAGS, model=sys.argv[2]) as server:
         done = subprocess.run(
             [SCHEMATHESIS, "--config-file", HERE / "schemathesis.toml", "run", *FLAGS,
-             *sys.argv[3:], f"http://127.0.0.1:{server.port}/openapi.json"])
+             *sys.argv[3:], f"http://127.0.0.1:{server.port}/openapi.json"],
+            cwd=server.folder.name)  # it keeps what it found where it runs, and tries that again
         status, _, _ = server.get("/health")
         if status != 200:
             sys.exit(f"the server is not well afterwards: {status}\n{server.log}")

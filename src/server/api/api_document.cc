@@ -190,7 +190,11 @@ Json ApiDocument(std::span<const Route> routes, bool needs_key) {
 }
 
 void HandleApiDocument(const Call& call) {
-  call.Reply(ApiDocument(Routes(), !call.server.keys->is_open()));
+  const auto make = [](bool needs_key) { return ToJsonLine(ApiDocument(Routes(), needs_key)); };
+  static const std::string with_keys = make(true), without_keys = make(false);
+  HttpReply reply = call.Head(200);
+  reply.body = call.server.keys->is_open() ? without_keys : with_keys;
+  call.sink->Send(std::move(reply));
 }
 
 }  // namespace kvern::server

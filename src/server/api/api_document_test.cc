@@ -24,7 +24,8 @@ constexpr std::string_view kSchemaPath = "#/components/schemas/";
 
 std::set<std::string> SchemaNames() {
   std::set<std::string> names;
-  for (const auto& [name, schema] : ApiSchemas().items()) names.insert(name);
+  const Json schemas = ApiSchemas();
+  for (const auto& [name, schema] : schemas.items()) names.insert(name);
   return names;
 }
 
