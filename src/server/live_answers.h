@@ -28,6 +28,10 @@ class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
 
+  // Whether it wants to See() how its request fares: while its prompt is computed, and before its
+  // first chunk. Always the same.
+  virtual bool wants_reports() const { return false; }
+  virtual void See(const Report&) {}
   virtual void Take(const Chunk& chunk) = 0;
   // Nothing came for a while.
   virtual void Ping() = 0;
@@ -65,6 +69,7 @@ class LiveAnswers {
   std::condition_variable removed_, is_over_changed_;
   uint64_t last_key_ = 0;
   std::unordered_map<uint64_t, std::shared_ptr<Live>> live_;
+  size_t num_watching_ = 0;  // of them, those whose writers want reports
   bool is_over_ = false;
   std::thread pinger_;
 };

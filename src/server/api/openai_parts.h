@@ -16,6 +16,9 @@ namespace kvern::server {
 // "stop" or "length".
 const char* FinishName(FinishReason finish);
 
+// What K/V depends on beside tokens, short.
+std::string SystemFingerprint(const ModelInfo& model);
+
 // id, object, created, model and system_fingerprint.
 nlohmann::ordered_json Envelope(const ApiRequest& request, const ModelInfo& model,
                                 const ReplyIds& ids, std::string_view object);
@@ -23,6 +26,9 @@ nlohmann::ordered_json Envelope(const ApiRequest& request, const ModelInfo& mode
 // Which of the stops of its request ended a completion, if one did.
 std::optional<std::string> FindStop(const ApiRequest& request, const ModelText& text,
                                     const Completion& completion);
+
+// A finite number.
+double LogprobOf(float logprob);
 
 nlohmann::ordered_json UsageOf(const Report& report);
 

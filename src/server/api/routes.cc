@@ -30,6 +30,11 @@ constexpr Route kRoutes[] = {
      .handle = HandleProps,
      .form = {.reply = "Props"}},
     {.method = "GET",
+     .path = "/slots",
+     .summary = "Which sequences run, in llama.cpp's form",
+     .right = Right::kInspect,
+     .handle = HandleSlots},
+    {.method = "GET",
      .path = "/metrics",
      .summary = "Counters and times, for Prometheus",
      .right = Right::kInspect,
@@ -76,6 +81,10 @@ constexpr Route kRoutes[] = {
               .event = "LlamaEvent",
               .statuses = {404}}},
     {.method = "POST",
+     .path = "/completions",
+     .summary = "The same, by its other name",
+     .handle = HandleLlamaCompletion},
+    {.method = "POST",
      .path = "/v1/messages",
      .summary = "Goes on with a conversation, in Anthropic's form",
      .error_form = ErrorForm::kAnthropic,
@@ -121,9 +130,15 @@ constexpr Route kRoutes[] = {
 
 constexpr std::string_view kVersion = "/v1";
 
+bool IsAnyPath(std::string_view path) {
+  for (const Route& route : kRoutes) {
+    if (route.path == path) return true;
+  }
+  return false;
+}
+
 // Clients leave the version away, or put it where there is none.
 bool IsPathOf(const Route& route, std::string_view path) {
-  if (path == route.path) return true;
   if (route.path.starts_with(kVersion)) return path == route.path.substr(kVersion.size());
   return path.starts_with(kVersion) && path.substr(kVersion.size()) == route.path;
 }
@@ -134,8 +149,9 @@ std::span<const Route> Routes() { return kRoutes; }
 
 FoundRoute FindRoute(std::string_view method, std::string_view path) {
   FoundRoute found;
+  const bool is_exact = IsAnyPath(path);
   for (const Route& route : kRoutes) {
-    if (!IsPathOf(route, path)) continue;
+    if (is_exact ? route.path != path : !IsPathOf(route, path)) continue;
     if (method == route.method || (method == "HEAD" && route.method == "GET")) {
       return {.route = &route};
     }

@@ -48,6 +48,8 @@ void HandleHealth(const Call& call);
 // models.cc
 void HandleModels(const Call& call);
 void HandleProps(const Call& call);
+// slots.cc
+void HandleSlots(const Call& call);
 // metrics_endpoint.cc
 void HandleMetrics(const Call& call);
 // kv_explain.cc

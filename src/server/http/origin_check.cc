@@ -49,13 +49,16 @@ bool IsLocalOrigin(std::string_view origin) {
   return false;
 }
 
+bool IsServedHost(const HttpRequest& head, const OriginRules& rules) {
+  const auto name = HostName(head.Header("Host").value_or(""));
+  return name &&
+         (EqualsIgnoringCase(*name, "localhost") || IsAddress(*name) || Has(rules.hosts, *name));
+}
+
 std::optional<std::string> CheckOrigin(const HttpRequest& head, const OriginRules& rules) {
-  const std::string_view host = head.Header("Host").value_or("");
-  const auto name = HostName(host);
-  if (!name ||
-      !(EqualsIgnoringCase(*name, "localhost") || IsAddress(*name) || Has(rules.hosts, *name))) {
+  if (!IsServedHost(head, rules)) {
     return fmt::format("the host '{}' is not served: start with --allowed-hosts to serve it",
-                       host.substr(0, 100));
+                       head.Header("Host").value_or("").substr(0, 100));
   }
   const auto origin = head.Header("Origin");
   if (origin && !IsLocalOrigin(*origin) && !Has(rules.origins, *origin)) {
