@@ -33,6 +33,8 @@ void HandleHealth(const Call& call);
 // models.cc
 void HandleModels(const Call& call);
 void HandleProps(const Call& call);
+// dashboard.cc
+void HandleDashboard(const Call& call);
 // metrics_endpoint.cc
 void HandleMetrics(const Call& call);
 // kv_explain.cc
