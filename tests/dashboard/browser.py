@@ -50,7 +50,7 @@ class Browser:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
         self.devtools("Page.addScriptToEvaluateOnNewDocument", source=RECORDER)
-        self.show_as(1440, 900)
+        self.show_as(1280, 900)
         return self
 
     def __exit__(self, *_):

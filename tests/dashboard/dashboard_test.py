@@ -242,7 +242,7 @@ class Overview(DashboardTest):
 
     def take_pictures(self):
         for scheme in ("light", "dark"):
-            self.browser.show_as(1440, 1000, scheme)
+            self.browser.show_as(1280, 900, scheme)
             self.check_accessible(scheme)
             self.picture(scheme)
         for scheme in ("light", "dark"):
@@ -251,7 +251,7 @@ class Overview(DashboardTest):
             wide = self.browser.run("return document.documentElement.scrollWidth")
             self.assertLessEqual(wide, 390)
         self.picture("narrow", 1700)
-        self.browser.show_as(1440, 900)
+        self.browser.show_as(1280, 900)
 
     def check_details(self):
         button = self.browser.find("#live-rows button.link")

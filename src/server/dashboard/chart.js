@@ -64,9 +64,7 @@ class Chart {
     this.most = this.maximum?.() || roundUp(this.largest());
     const drawing = {lines: this.lines, areas: this.areas, shares: this.shares}[this.kind];
     this.svg.replaceChildren(...drawing.call(this));
-    if (!this.isSmall) {
-      setText(this.top, this.kind === 'shares' ? '100 %' : say(this.format, this.most));
-    }
+    if (!this.isSmall && this.kind !== 'shares') setText(this.top, say(this.format, this.most));
     this.svg.setAttribute('aria-label', this.inWords());
     if (this.details?.open) this.drawTable();
   }

@@ -168,30 +168,38 @@ class Chat {
     const {messages} = this;
     messages.push({role: 'user', content: text});
     const reply = {role: 'assistant', content: '', isEdit, system: byId('system').value.trim()};
-    const asked = this.asked(messages.push(reply) - 1);
+    const index = messages.push(reply) - 1;
     const abort = new AbortController();
     this.setBusy(abort);
     this.show();
     this.say('Waiting for the first token…');
-    const began = performance.now();
     try {
-      const stream = await request('POST', 'v1/chat/completions',
-                                   {body: this.body(asked), signal: abort.signal});
-      reply.id = stream.headers.get('x-request-id');
-      chatRequests.add(reply.id);
-      for await (const event of eventsOf(stream)) this.take(reply, event, performance.now() - began);
-      this.say(reply.cut ? 'The reply reached its length.' : '');
+      await this.stream(reply, this.asked(index), abort.signal);
+      this.say(reply.isCut ? 'The reply reached its length.' : '');
     } catch (error) {
-      if (error.name === 'AbortError') {
-        this.say('Stopped.');
-        await this.askUsage(reply);
-      } else this.say(error instanceof TypeError ? 'The connection was cut.' : error.message, true);
+      const isStopped = error.name === 'AbortError';
+      if (isStopped) await this.askUsage(reply);
+      this.say(isStopped ? 'Stopped.'
+        : error instanceof TypeError ? 'The connection was cut.' : error.message, !isStopped);
+      // What got no reply goes back to where it was written.
+      if (!reply.content) messages.splice(index - 1, 2);
+      if (!reply.content && this.messages === messages) this.draft.value ||= text;
     }
-    if (reply.usage) settleReuse(messages.slice(0, messages.indexOf(reply)), reply.usage);
-    if (!reply.content && !reply.usage) messages.splice(messages.indexOf(reply), 1);
+    if (messages[index] === reply && reply.usage) {
+      settleReuse(messages.slice(0, index), reply.usage);
+    }
     if (this.abort === abort) this.setBusy(null);
     this.save();
     if (this.messages === messages) this.show();
+  }
+
+  // Fills `reply` as it comes.
+  async stream(reply, asked, signal) {
+    const began = performance.now();
+    const stream = await request('POST', 'v1/chat/completions', {body: this.body(asked), signal});
+    reply.id = stream.headers.get('x-request-id');
+    chatRequests.add(reply.id);
+    for await (const event of eventsOf(stream)) this.take(reply, event, performance.now() - began);
   }
 
   take(reply, event, passedMs) {
@@ -203,7 +211,7 @@ class Chat {
       this.say('Writing…');
       this.drawSoon(reply);
     }
-    if (choice?.finish_reason === 'length') reply.cut = true;
+    if (choice?.finish_reason === 'length') reply.isCut = true;
     if (event.usage) {
       this.setUsage(reply, event.usage.prompt_tokens,
                     event.usage.prompt_tokens_details?.cached_tokens ?? 0,

@@ -66,7 +66,7 @@ function codeBlock(lines, at, [, fence, language]) {
   }
   ++at.line;
   return make('pre', {tabindex: '0', 'aria-label': language ? `Code, ${language}` : 'Code',
-                      role: 'region'}, make('code', {}, code.join('\n')));
+                      role: 'group'}, make('code', {}, code.join('\n')));
 }
 
 // What is indented deeper than an item's mark belongs to the item.
@@ -156,7 +156,7 @@ function codeSpan(text, i) {
 }
 
 function emphasis(text, i, depth) {
-  const mark = text[i + 1] === text[i] ? text[i].repeat(2) : text[i];
+  const mark = /^(?:\*{1,3}|_{1,3})/.exec(text.slice(i, i + 3))[0];
   const begin = i + mark.length;
   const isWord = (character) => /[\p{L}\p{N}]/u.test(character ?? '');
   if (!text[begin] || /\s/.test(text[begin])) return null;
@@ -168,8 +168,9 @@ function emphasis(text, i, depth) {
       ++end;  // a double mark inside
       continue;
     }
-    const element = make(mark.length === 2 ? 'strong' : 'em');
-    return {node: inline(element, text.slice(begin, end), depth + 1), end: end + mark.length};
+    const inside = make(mark.length === 1 ? 'em' : 'strong');
+    inline(inside, text.slice(begin, end), depth + 1);
+    return {node: mark.length === 3 ? make('em', {}, inside) : inside, end: end + mark.length};
   }
   return null;
 }

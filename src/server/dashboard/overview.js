@@ -115,7 +115,7 @@ class Overview {
     const items = list.map(({prefix, tokens: number, times, reason, why}) => make('li', {},
       make('p', {class: 'prefix'}, prefix),
       make('p', {}, make('b', {}, `${tokens(number)} × ${formats.count(times)}`), ' ',
-           make('span', {class: 'muted'}, `${reasonName(reason)}. ${why ?? ''}`))));
+           make('span', {class: 'muted'}, why || reasonName(reason)))));
     const host = byId('recomputed');
     if (host.textContent !== items.map((item) => item.textContent).join('')) {
       host.replaceChildren(...items);

@@ -67,7 +67,7 @@ class RequestRow {
     setText(this.why, isOver(request) ? request.error ?? endOf(request) : request.why ?? '');
     this.prompt.draw(request);
     setText(this.answer, most && !isOver(request)
-      ? `${formats.count(said)} of at most ${formats.count(most)}` : formats.count(said));
+      ? `${formats.count(said)} of ${formats.count(most)}` : formats.count(said));
     setText(this.last, `first ${say('ms', request.ttft_ms)}, all ${say('ms', request.total_ms)}`);
   }
 }

@@ -22,7 +22,7 @@ async function tokensOf(messages, count) {
 
 // What opens under a reply. `messages` are those that its request had.
 function tokenView(messages, {prompt, cached}) {
-  const place = make('div', {class: 'tokens', tabindex: '0', role: 'region',
+  const place = make('div', {class: 'tokens', tabindex: '0', role: 'group',
                              'aria-label': `The prompt's tokens, the first ${cached} reused`});
   const note = make('p', {class: 'small'});
   const fill = async () => {
@@ -32,6 +32,9 @@ function tokenView(messages, {prompt, cached}) {
       if (!list) return setText(note, 'The server counts other tokens than it used: not shown.');
       place.append(...list.map(({piece}, i) =>
         make('span', {class: i < cached ? 'reused' : 'computed'}, pieceText(piece))));
+      // Where the one ends and the other begins is what people look for.
+      const border = place.querySelector('.computed');
+      if (border) place.scrollTop = border.offsetTop - place.offsetTop - place.clientHeight / 2;
       note.replaceChildren(make('i', {class: 'reused'}), ` reused, ${formats.count(cached)}   `,
                            make('i', {class: 'computed'}),
                            ` computed, ${formats.count(prompt - cached)}`);
