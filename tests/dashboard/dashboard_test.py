@@ -304,9 +304,9 @@ class Overview(DashboardTest):
         self.browser.wait("a banner", lambda: self.browser.find("#banner").is_displayed())
         self.assertIn("does not answer", self.browser.text("#banner"))
         self.check_accessible("disconnected")
-        port = server.port
-        server.flags[1] = str(port)
-        with server:
+        again = Server()
+        again.flags[1] = str(server.port)
+        with again:
             self.browser.wait("no banner", lambda: not self.browser.find("#banner").is_displayed())
             snapshot.check(self, self.browser)
             self.check_clean(allowed=["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET",

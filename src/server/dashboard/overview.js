@@ -8,7 +8,7 @@ function drawFields(root, snapshot) {
     const value = path.reduce((object, name) => object?.[name], snapshot);
     element.dataset.value = value ?? '';
     const {format} = element.dataset;
-    if (format === 'text') setText(element, String(value ?? NONE));
+    if (format === 'text') setText(element, String(value || NONE));
     else if (format === 'bytes_as_tokens') {
       const perToken = snapshot.kv?.bytes_per_token;
       setText(element, say('count', isNumber(value) && perToken ? value / perToken : null));
@@ -36,11 +36,11 @@ const CONFIG = [
   ['Eviction', 'kv.eviction', 'text'],
   ['Who is next', 'config.policy', 'text'],
   ['Computed at once', 'config.max_running', 'count', 'sequences'],
+  ['Step', 'config.step_tokens', 'count', 'tokens at most'],
   ['May wait', 'config.max_waiting', 'count', 'requests'],
   ['Threads', 'config.threads', 'count'],
   ['Instruction set', 'config.isa', 'text'],
   ['Speculation', 'config.speculation', 'text'],
-  ['Version', 'config.version', 'text'],
   ['Up for', 'uptime_s', 'duration'],
 ];
 
@@ -86,10 +86,15 @@ class Overview {
   drawStatus(status, requests) {
     const snapshot = {...status, pool: poolOf(status.kv ?? {}), requests};
     this.budget = status.kv?.budget_bytes;
+    // A tenant among several sees its own part, and no figures of everybody's.
+    const isAll = status.kv?.bytes !== undefined;
+    for (const element of document.querySelectorAll('.for-all')) element.hidden = !isAll;
+    byId('own-part').hidden = isAll;
     const {bound, text, lever} = status.verdict ?? {};
     byId('now').dataset.bound = bound;
     setText(byId('verdict-text'), text ?? '');
     setText(byId('lever'), lever ?? '');
+    byId('lever-line').hidden = !lever;
     document.title = `${BOUNDS[bound] ?? 'Serving'} · kvern`;
     setText(byId('model'), status.config?.model ?? '');
     this.drawPool(snapshot.pool);
@@ -101,9 +106,8 @@ class Overview {
   // A bar from left to right in the order of its legend.
   drawPool(pool) {
     const bar = byId('pool');
-    const total = sumOf(STATES.map(([key]) => pool?.[key] ?? 0));
     for (const [key] of STATES) {
-      const share = total ? (100 * (pool?.[key] ?? 0)) / total : 0;
+      const share = this.budget ? (100 * (pool?.[key] ?? 0)) / this.budget : 0;
       bar.querySelector(`.${key}`).style.width = `${share}%`;
     }
     const words = STATES.map(([key, name]) => `${name} ${say('bytes', pool?.[key])}`);
@@ -141,5 +145,5 @@ class Overview {
 // Of the whole pool, or of the caller's own part where he may not see more.
 function poolOf({bytes, own}) {
   if (bytes) return bytes;
-  return own && {active: own.active_bytes, reserved: own.reserved_bytes, cached: own.cached_bytes};
+  return own && {active: own.active_bytes, cached: own.cached_bytes};
 }

@@ -129,11 +129,11 @@ class RequestTable {
   async cancel(row) {
     row.cancel.disabled = true;
     try {
-      await ask('DELETE', `requests/${encodeURIComponent(row.id)}`);
-      setText(byId('requests-status'), `Request ${row.id} is cancelled.`);
+      const {cancelled} = await ask('DELETE', `requests/${encodeURIComponent(row.id)}`);
+      setText(byId('requests-status'), cancelled ? `Request ${row.id} is cancelled.`
+                                                 : `Request ${row.id} had ended already.`);
     } catch (error) {
-      // It may have ended meanwhile: then the table says so.
-      if (error.status !== 404) setText(row.why, error.message);
+      setText(row.why, error.message);
       row.cancel.disabled = false;
     }
   }
