@@ -14,7 +14,7 @@ class Page(unittest.TestCase):
         with Server("--api-key", "a-key") as server:
             status, headers, page = server.get("/")  # holds no data, so it needs no key
             self.assertEqual(server.ask("HEAD", "/")[0], 200)
-            self.assertEqual(server.get("/status")[0], 401)
+            self.assertEqual(server.get("/v1/models")[0], 401)
         self.assertEqual((status, headers["Content-Type"]), (200, "text/html; charset=utf-8"))
         page = page.decode()
         policy = headers["Content-Security-Policy"]
