@@ -30,7 +30,8 @@ std::string HashSource(std::string_view text) {
   std::array<unsigned char, crypto_hash_sha256_BYTES> digest{};
   crypto_hash_sha256(digest.data(), reinterpret_cast<const unsigned char*>(text.data()),
                      text.size());
-  std::string base64(sodium_base64_ENCODED_LEN(digest.size(), sodium_base64_VARIANT_ORIGINAL), '\0');
+  std::string base64(sodium_base64_ENCODED_LEN(digest.size(), sodium_base64_VARIANT_ORIGINAL),
+                     '\0');
   sodium_bin2base64(base64.data(), base64.size(), digest.data(), digest.size(),
                     sodium_base64_VARIANT_ORIGINAL);
   base64.pop_back();  // the terminating zero
