@@ -1,6 +1,7 @@
 """A browser under test: Debian's chromium, without a window, that reaches this machine alone."""
 
 import base64
+import importlib.util
 import json
 import tempfile
 import time
@@ -13,6 +14,7 @@ from selenium.webdriver.common.by import By
 CHROMIUM = "/usr/bin/chromium"
 DRIVER = "/usr/bin/chromedriver"
 WAIT_S = 60
+AXE = Path(importlib.util.find_spec("axe_playwright_python").origin).with_name("axe.min.js")
 
 # Keeps what the page was told, so that what it shows can be compared with that; and answers a chat
 # with `kvernReply` where a test sets it.
@@ -100,6 +102,14 @@ class Browser:
         png = self.devtools("Page.captureScreenshot", format="png",
                             captureBeyondViewport=bool(height), **clip)
         Path(path).write_bytes(base64.b64decode(png["data"]))
+
+    def axe_violations(self):
+        """What the accessibility check finds: (rule, what it asks for, the elements)."""
+        self.run(AXE.read_text(encoding="utf-8"))
+        found = self.driver.execute_async_script(
+            "axe.run().then((results) => arguments[0](results.violations))")
+        return [(rule["id"], rule["help"], [node["html"] for node in rule["nodes"]])
+                for rule in found]
 
     def requested(self):
         """Addresses that the browser asked for since the last call."""

@@ -15,7 +15,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 import harness  # noqa: E402
 import snapshot  # noqa: E402
-from axe_core_python.selenium import Axe  # noqa: E402
 from browser import Browser  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from serving import Server  # noqa: E402
@@ -69,10 +68,7 @@ class DashboardTest(unittest.TestCase):
         self.assertEqual(foreign, [])
 
     def check_accessible(self, what):
-        results = Axe().run(self.browser.driver)
-        told = [(found["id"], found["help"], [node["html"] for node in found["nodes"]])
-                for found in results["violations"]]
-        self.assertEqual(told, [], what)
+        self.assertEqual(self.browser.axe_violations(), [], what)
 
     def picture(self, name, height=None):
         path = PICTURES / f"dashboard-{name}.png"
