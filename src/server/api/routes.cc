@@ -5,6 +5,12 @@ namespace {
 
 constexpr Route kRoutes[] = {
     {.method = "GET",
+     .path = "/",
+     .summary = "The dashboard, a page for browsers",
+     .right = Right::kNone,
+     .needs_model = false,
+     .handle = HandleDashboard},
+    {.method = "GET",
      .path = "/health",
      .summary = "Whether requests are served",
      .right = Right::kNone,

@@ -50,6 +50,8 @@ void HandleModels(const Call& call);
 void HandleProps(const Call& call);
 // slots.cc
 void HandleSlots(const Call& call);
+// dashboard.cc
+void HandleDashboard(const Call& call);
 // metrics_endpoint.cc
 void HandleMetrics(const Call& call);
 // kv_explain.cc

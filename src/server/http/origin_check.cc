@@ -31,6 +31,14 @@ bool IsAddress(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
+// A page that this server sent: its Host has been found good.
+bool IsOwnOrigin(std::string_view origin, std::string_view host) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (origin.starts_with(scheme)) return EqualsIgnoringCase(origin.substr(scheme.size()), host);
+  }
+  return false;
+}
+
 bool Has(const std::vector<std::string>& list, std::string_view wanted) {
   return std::ranges::any_of(list, [wanted](const std::string& entry) {
     return entry == "*" || EqualsIgnoringCase(entry, wanted);
@@ -61,7 +69,8 @@ std::optional<std::string> CheckOrigin(const HttpRequest& head, const OriginRule
                        head.Header("Host").value_or("").substr(0, 100));
   }
   const auto origin = head.Header("Origin");
-  if (origin && !IsLocalOrigin(*origin) && !Has(rules.origins, *origin)) {
+  if (origin && !IsLocalOrigin(*origin) && !IsOwnOrigin(*origin, host) &&
+      !Has(rules.origins, *origin)) {
     return fmt::format("pages of '{}' are not served: start with --cors-origins to serve them",
                        origin->substr(0, 100));
   }
