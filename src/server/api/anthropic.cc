@@ -156,7 +156,8 @@ std::optional<ApiError> RefuseToolUse(FieldReader& fields) {
 // Anthropic's descriptions of tools, in OpenAI's form.
 std::optional<ApiError> ReadTools(FieldReader& fields, Json& chat) {
   const Json* const tools = fields.Array("tools");
-  if (tools == nullptr || tools->empty()) return fields.error();
+  fields.Object("tool_choice");  // what only counts does not read it
+  if (!fields.ok() || tools == nullptr || tools->empty()) return fields.error();
   chat["tools"] = Json::array();
   for (size_t i = 0; i < tools->size(); ++i) {
     const std::string path = fmt::format("tools[{}]", i);

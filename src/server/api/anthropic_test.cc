@@ -49,10 +49,10 @@ TEST_F(AnthropicTest, NoMessagesAreATurnThatSaysNothing) {
 }
 
 TEST_F(AnthropicTest, ToolsCountInOpenAisForm) {
-  const auto parsed = ParseMessagesRequest(
-      Json::parse(R"({"messages": [{"role": "user", "content": "hi"}],
+  const auto parsed =
+      ParseMessagesRequest(Json::parse(R"({"messages": [{"role": "user", "content": "hi"}],
                       "tools": [{"name": "add", "input_schema": {"type": "object"}}]})"),
-      model_, /*needs_max_tokens=*/false);
+                           model_, /*needs_max_tokens=*/false);
   ASSERT_TRUE(std::holds_alternative<ApiRequest>(parsed));
   EXPECT_NE(TextOf(std::get<ApiRequest>(parsed).request.tokens)
                 .find(R"("name":"add","description":"","parameters":{"type":"object"})"),
@@ -123,6 +123,16 @@ TEST_F(AnthropicTest, ErrorsHaveTheTypesThatClientsKnow) {
   EXPECT_EQ(AnthropicErrorBody({.status = 503, .message = "full"}, "r7").dump(),
             R"({"type":"error","error":{"type":"overloaded_error","message":"full"},)"
             R"("request_id":"r7"})");
+}
+
+TEST(ParseMessagesRequest, WhatOnlyCountsHasAChoiceOfToolsToo) {
+  const LetterText text;
+  const ModelInfo model = {.text = &text, .context = 1000, .fingerprint = "0123"};
+  const Json body = {{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"tool_choice", 1}};
+  const auto parsed = ParseMessagesRequest(body, model, /*needs_max_tokens=*/false);
+  const auto* error = std::get_if<ApiError>(&parsed);
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->param, "tool_choice");
 }
 
 }  // namespace

@@ -44,8 +44,7 @@ TEST(ApiDocument, EveryRouteSaysWhatItTakesAndGives) {
   for (const Route& route : Routes()) {
     SCOPED_TRACE(route.path);
     EXPECT_FALSE(route.summary.empty());
-    const bool is_offered = route.form.statuses[0] != 501;
-    EXPECT_EQ(!route.form.reply.empty(), is_offered);
+    EXPECT_TRUE(!route.form.reply.empty() || route.form.statuses[0] == 501);
     EXPECT_FALSE(route.form.media_type.empty());
     EXPECT_TRUE(route.method != "GET" || route.form.request.empty());
     if (route.form.query.empty()) continue;

@@ -241,9 +241,9 @@ void HandleLlamaCompletion(const Call& call) {
   if (!HasSeveralPrompts(*body)) return GenerateLlama(call, *body);
   const Json prompts = std::exchange((*body)["prompt"], nullptr);
   if (prompts.size() > kMaxPrompts || (body->contains("stream") && (*body)["stream"] == true)) {
-    return call.Fail(BadField(
-        "prompt", fmt::format("may be several, at most {}, where stream is not true",
-                              kMaxPrompts)));
+    return call.Fail(
+        BadField("prompt",
+                 fmt::format("may be several, at most {}, where stream is not true", kMaxPrompts)));
   }
   const auto parts = ReplyParts::Make(call, prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -257,7 +257,10 @@ void HandleLlamaCompletion(const Call& call) {
 void HandleCountTokens(const Call& call) {
   auto body = call.ReadJson();
   if (!body) return;
-  (*body)["tool_choice"] = (*body)["function_call"] = "none";  // they count, and are not called
+  for (const char* const name : {"tool_choice", "function_call"}) {
+    Json& choice = (*body)[name];  // they count, and are not called
+    if (choice.is_null() || choice.is_string() || choice.is_object()) choice = "none";
+  }
   CountTokens(call, ParseRequest(Endpoint::kChatCompletions, *body, call.serving().info),
               {{"object", "response.input_tokens"}});
 }

@@ -69,7 +69,7 @@ std::optional<std::string> CheckOrigin(const HttpRequest& head, const OriginRule
                        head.Header("Host").value_or("").substr(0, 100));
   }
   const auto origin = head.Header("Origin");
-  if (origin && !IsLocalOrigin(*origin) && !IsOwnOrigin(*origin, host) &&
+  if (origin && !IsLocalOrigin(*origin) && !IsOwnOrigin(*origin, *head.Header("Host")) &&
       !Has(rules.origins, *origin)) {
     return fmt::format("pages of '{}' are not served: start with --cors-origins to serve them",
                        origin->substr(0, 100));
