@@ -128,6 +128,20 @@ function(kvern_module name)
   endforeach()
 endfunction()
 
+# kvern_embed(MODULE HEADER FUNCTION FILE...): adds to a module a source with the bytes of files. HEADER, of the module,
+# declares `std::span<const std::string_view> FUNCTION()`, which gives them in this order.
+function(kvern_embed module header function)
+  set(output ${CMAKE_CURRENT_BINARY_DIR}/${function}.cc)
+  set(script ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE paths)
+  list(JOIN paths "," joined)
+  add_custom_command(OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DHEADER=${header} -DNAMESPACE=kvern::${module}
+            -DFUNCTION=${function} -DFILES=${joined} -P ${script}
+    DEPENDS ${paths} ${script} VERBATIM)
+  target_sources(kvern_${module} PRIVATE ${output})
+endfunction()
+
 function(kvern_fuzzer library source link)
   get_filename_component(program ${source} NAME_WE)
   string(REGEX REPLACE "_fuzz$" "" corpus ${program})

@@ -6,36 +6,45 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/llama_server_flags.h"
 #include "engine/service.h"
 #include "kvern/engine.h"
 #include "server/server.h"
+#include "text/chat_prompt.h"
 
 namespace kvern::cli {
 namespace {
+
+constexpr size_t kDefaultContexts = 4;  // that the KV cache has room for
 
 struct ServerFlags {
   EngineFlags engine;
   std::optional<size_t> kv_tokens;
   double span_share = ModelOptions().span_share;
   SchedulerOptions scheduler;
+  std::optional<size_t> parallel;
   SpeculationOptions speculation;
   server::ServeOptions serve;
+  LlamaServerFlags llama;
   std::string unix_socket;
   server::TlsFiles tls;
   std::vector<std::string> keys;
@@ -111,12 +120,17 @@ void NotifySystemd(std::string_view state) {
   ::close(socket);
 }
 
-bool IsLocal(const std::string& host) {
+bool IsLocalHost(const std::string& host) {
   return host.starts_with('/') || host == "localhost" || host == "127.0.0.1" || host == "::1";
+}
+
+bool IsLocal(const server::HttpAddress& address) {
+  return std::ranges::all_of(server::HostsOf(address), IsLocalHost);
 }
 
 // Errors: kInvalidArgument names the flag.
 Status CheckFlags(ServerFlags& flags) {
+  KVERN_RETURN_IF_ERROR(CheckLlamaServerFlags(flags.llama));
   server::HttpAddress& address = flags.serve.address;
   if (!flags.unix_socket.empty()) address.host = flags.unix_socket;
   if (flags.tls.certificate.empty() != flags.tls.key.empty()) {
@@ -125,7 +139,7 @@ Status CheckFlags(ServerFlags& flags) {
   }
   if (!flags.tls.key.empty()) address.tls = flags.tls;
   const bool has_keys = !flags.keys.empty() || !flags.key_file.empty();
-  if (!IsLocal(address.host) && !has_keys && !flags.is_insecure) {
+  if (!IsLocal(address) && !has_keys && !flags.is_insecure) {
     return Errorf(ErrorCode::kInvalidArgument,
                   "--host: {} is open to other machines: give --api-key or --api-key-file, or "
                   "--insecure if everybody may use it",
@@ -134,28 +148,65 @@ Status CheckFlags(ServerFlags& flags) {
   return {};
 }
 
-Result<EngineOptions> EngineOptionsOf(const ServerFlags& flags) {
+Result<EngineOptions> EngineOptionsOf(ServerFlags& flags) {
   EngineOptions options{.scheduler = flags.scheduler, .speculation = flags.speculation};
   KVERN_RETURN_IF_ERROR(SetEngineOptions(flags.engine, options));
   options.model.kv_tokens = flags.kv_tokens;
   options.model.span_share = flags.span_share;
+  if (!flags.parallel) return options;
+  options.scheduler.max_running = *flags.parallel;
+  const uint32_t all = options.model.context.value_or(0);
+  if (all == 0 || flags.llama.is_kv_unified) return options;
+  // As llama-server does: the sequences divide the context that was asked for.
+  const size_t share = all / std::max<size_t>(1, *flags.parallel);
+  if (share == 0) {
+    return Errorf(ErrorCode::kInvalidArgument,
+                  "--ctx-size: {} tokens are not enough for --parallel {}: each sequence gets its "
+                  "share, or all with --kv-unified",
+                  all, *flags.parallel);
+  }
+  flags.llama.notes.push_back(
+      fmt::format("each of {} sequences has {} of the {} tokens of --ctx-size; --kv-unified: all",
+                  *flags.parallel, share, all));
+  options.model.context = static_cast<uint32_t>(share);
+  if (!flags.kv_tokens && *flags.parallel > kDefaultContexts) options.model.kv_tokens = all;
   return options;
 }
 
-server::Serving ServingOf(Engine& engine, const EngineOptions& options, const ServerFlags& flags) {
-  server::Serving serving{.engine = &engine,
-                          .tokenizer = EngineAccess::TokenizerOf(engine),
-                          .template_source = EngineAccess::TemplateSourceOf(engine),
-                          .name = flags.serve.server.alias};
-  std::optional<text::ChatTemplate> chat_template;
-  if (const auto& own = EngineAccess::ChatTemplateOf(engine); own.ok()) {
-    serving.chat_template = &*own;
-    chat_template = *own;
+// Errors: what the template is wrong in.
+Result<std::optional<text::ChatTemplate>> MakeNamedTemplate(
+    const Engine& engine, const std::optional<NamedTemplate>& named) {
+  if (!named) return std::optional<text::ChatTemplate>();
+  const text::Tokenizer& tokenizer = *EngineAccess::TokenizerOf(engine);
+  if (named->is_builtin && !tokenizer.adds_bos()) {
+    const auto eos = tokenizer.eos();
+    KVERN_ASSIGN_OR_RETURN(auto made,
+                           text::ChatTemplate::Create(
+                               named->source, "", eos ? tokenizer.TokenText(*eos, true) : ""));
+    return std::optional(std::move(made));
   }
+  KVERN_ASSIGN_OR_RETURN(auto made, text::MakeChatTemplate(tokenizer, named->source));
+  return std::optional(std::move(made));
+}
+
+// `named` is a template instead of the model's own, with its source, or null.
+server::Serving ServingOf(Engine& engine, const EngineOptions& options, const ServerFlags& flags,
+                          const text::ChatTemplate* named, const std::string& named_source) {
+  server::Serving serving{.engine = &engine, .tokenizer = EngineAccess::TokenizerOf(engine)};
+  serving.template_source = named != nullptr ? named_source : EngineAccess::TemplateSourceOf(engine);
+  serving.chat_template = named;
+  std::optional<text::ChatTemplate> chat_template;
+  if (const auto& own = EngineAccess::ChatTemplateOf(engine); named == nullptr && own.ok()) {
+    serving.chat_template = &*own;
+  }
+  if (serving.chat_template != nullptr) chat_template = *serving.chat_template;
   serving.text = server::MakeModelText(*serving.tokenizer, std::move(chat_template));
-  serving.info = {
-      .text = serving.text.get(), .context = engine.context(), .fingerprint = engine.fingerprint()};
-  if (serving.name.empty()) serving.name = engine.model_name();
+  serving.info = {.text = serving.text.get(),
+                  .context = engine.context(),
+                  .fingerprint = engine.fingerprint(),
+                  .defaults = flags.llama.defaults};
+  const auto& aliases = flags.serve.server.aliases;
+  serving.name = aliases.empty() ? engine.model_name() : aliases.front();
   serving.loaded_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                               std::chrono::system_clock::now().time_since_epoch())
                               .count();
@@ -207,10 +258,13 @@ Status Serve(ServerFlags& flags) {
   const SteadyClock clock;
   ServeEvents events;
   const SignalWaiter signals(events);
+  KVERN_ASSIGN_OR_RETURN(const auto named, ReadNamedTemplate(flags.llama));
   Result<std::unique_ptr<Engine>> engine = Errorf(ErrorCode::kIo, "not loaded");
+  std::optional<text::ChatTemplate> named_template;
   server::Serving serving;
   KVERN_ASSIGN_OR_RETURN(const auto server,
                          server::Server::Listen(flags.serve, std::move(keys), clock));
+  for (const std::string& note : flags.llama.notes) server->log().Say(note);
   server->log().Say(fmt::format("{}: loading {}", server->url(), options.model.path));
   std::thread loader([&] {
     engine = Engine::Open(options);
@@ -223,7 +277,10 @@ Status Serve(ServerFlags& flags) {
   loader.join();
   KVERN_RETURN_IF_ERROR(engine.ok() ? Status() : Status(engine.error()));
   if (is_stopped) return {};
-  serving = ServingOf(**engine, options, flags);
+  KVERN_ASSIGN_OR_RETURN(named_template, MakeNamedTemplate(**engine, named));
+  serving = ServingOf(**engine, options, flags, named_template ? &*named_template : nullptr,
+                      named ? named->source : "");
+  serving.file_name = std::filesystem::path(options.model.path).filename().string();
   server->SetServing(serving);
   server->log().Say(fmt::format("{}: serving {}", server->url(), serving.name));
   NotifySystemd("READY=1");
@@ -235,7 +292,7 @@ void AddNetworkFlags(CLI::App& app, ServerFlags& flags) {
   server::HttpAddress& address = flags.serve.address;
   address.host = "127.0.0.1";
   address.port = 8080;
-  app.add_option("--host", address.host, "Address to listen on")
+  app.add_option("--host", address.host, "Address to listen on; several are separated by commas")
       ->capture_default_str()
       ->envname("LLAMA_ARG_HOST");
   app.add_option("--port", address.port, "Port; 0 is any that is free")
@@ -295,9 +352,10 @@ Action DeclareServe(CLI::App& app) {
   app.add_option("--kv-tokens", flags->kv_tokens,
                  "Tokens that the KV cache has room for (default: four contexts)");
   SchedulerOptions& scheduler = flags->scheduler;
-  app.add_option("--parallel,--max-running", scheduler.max_running,
-                 "Sequences that are computed at once")
-      ->capture_default_str()
+  app.add_option("--max-running", scheduler.max_running, "Sequences that are computed at once")
+      ->capture_default_str();
+  app.add_option("--parallel", flags->parallel,
+                 "The same, but they divide --ctx-size, as llama-server's do")
       ->envname("LLAMA_ARG_N_PARALLEL");
   app.add_option("--max-waiting", scheduler.max_waiting, "Requests that wait; beyond it 503")
       ->capture_default_str();
@@ -312,7 +370,15 @@ Action DeclareServe(CLI::App& app) {
   app.add_option("--model-draft", speculation.draft_model,
                  "Model file that drafts, for --speculation draft (short: -md)");
   server::ServerOptions& options = flags->serve.server;
-  app.add_option("-a,--alias", options.alias, "What clients call the model")
+  app.add_option_function<std::vector<std::string>>(
+         "-a,--alias",
+         [&options](std::vector<std::string> names) {
+           // The first in the alphabet is the one in replies, as in llama-server.
+           std::ranges::sort(names);
+           options.aliases = std::move(names);
+         },
+         "What clients call the model; several are separated by commas")
+      ->delimiter(',')
       ->envname("LLAMA_ARG_ALIAS");
   app.add_flag("--strict-model", options.is_model_strict, "Refuse requests for other models");
   app.add_option("--share-prefixes", options.share_group,
@@ -325,6 +391,7 @@ Action DeclareServe(CLI::App& app) {
         options.log_points = seconds <= 0 ? 0 : std::max<size_t>(1, std::lround(seconds / kPeriod));
       },
       "Seconds that a line sums up, while there is work; 0: no such lines (default: 60)");
+  AddLlamaServerFlags(app, flags->llama, options);
   AddNetworkFlags(app, *flags);
   AddLimitFlags(app, flags->serve.limits);
   return [flags] { return Serve(*flags); };

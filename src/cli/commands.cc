@@ -57,6 +57,15 @@ constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
     {"-ntg", "--n-tg"},
     {"-npl", "--n-pl"},
     {"-pps", "--shared-prefix"},
+    {"-ub", "--ubatch-size"},
+    {"-ngl", "--n-gpu-layers"},
+    {"-cb", "--cont-batching"},
+    {"-nocb", "--no-cont-batching"},
+    {"-fa", "--flash-attn"},
+    {"-kvu", "--kv-unified"},
+    {"-no-kvu", "--no-kv-unified"},
+    {"-tb", "--threads-batch"},
+    {"-cram", "--cache-ram"},
 };
 
 std::vector<std::string> InReverse(std::span<const std::string> arguments) {

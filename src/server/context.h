@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "kvern/engine.h"
@@ -26,7 +27,12 @@
 namespace kvern::server {
 
 struct ServerOptions {
-  std::string alias = {};        // what the model is called; empty: as its file says
+  // What the model is called, the first in replies; empty: as its file says.
+  std::vector<std::string> aliases = {};
+  std::vector<std::string> tags = {};  // of the model, for those who list it
+  bool has_slots = true;               // GET /slots
+  bool has_metrics = true;             // GET /metrics
+  bool has_ui = true;                  // GET /
   bool is_model_strict = false;  // a request for another model is refused
   // Whose prompts share blocks: those of all tenants. None: each tenant's among themselves.
   std::optional<std::string> share_group = {};
@@ -45,6 +51,7 @@ struct Serving {
   std::string template_source = {};
   std::unique_ptr<ModelText> text = {};
   std::string name = {};
+  std::string file_name = {};  // of the model
   int64_t loaded_unix_s = 0;
   EngineOptions options = {};  // what the engine was opened with
   ModelInfo info = {};

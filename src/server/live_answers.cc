@@ -11,6 +11,12 @@
 
 namespace kvern::server {
 
+namespace {
+
+constexpr int64_t kWatchUs = 100'000;  // between two reports of a prompt that is computed
+
+}  // namespace
+
 // Its mailbox has three writers: the engine's thread, the connection's, and the pinger. A worker
 // empties it; at most one at a time.
 class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
@@ -19,10 +25,13 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
       : home_(home),
         info_(std::move(info)),
         writer_(std::move(writer)),
+        wants_reports_(writer_->wants_reports()),
+        needs_report_(wants_reports_),
         begin_us_(home.clock_.now_us()),
         heard_us_(begin_us_) {}
 
   const AnswerInfo& info() const { return info_; }
+  bool wants_reports() const { return wants_reports_; }
 
   // Chunks that came before wait for it.
   void SetReply(Reply reply) {
@@ -68,6 +77,10 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
 
   void PingIfQuiet(int64_t now_us, int64_t ping_us) {
     const std::lock_guard lock(mutex_);
+    if (wants_reports_ && !took_us_) {
+      needs_report_ = true;
+      Schedule();
+    }
     if (now_us - heard_us_ < ping_us) return;
     heard_us_ = now_us;
     needs_ping_ = true;
@@ -95,12 +108,15 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
 
   void Write() {
     std::unique_lock lock(mutex_);
-    while (!chunks_.empty() || needs_ping_) {
+    while (!chunks_.empty() || needs_ping_ || needs_report_) {
       const std::deque<Chunk> chunks = std::exchange(chunks_, {});
       const bool pings = std::exchange(needs_ping_, false) && chunks.empty();
+      const bool is_first = !chunks.empty() && !std::exchange(has_written_, true);
+      const bool sees = std::exchange(needs_report_, false) || (wants_reports_ && is_first);
       if (!chunks.empty()) heard_us_ = home_.clock_.now_us();
       lock.unlock();
       if (writer_) {
+        if (sees) writer_->See(reply_->report());
         for (const Chunk& chunk : chunks) writer_->Take(chunk);
         if (pings) writer_->Ping();
       }
@@ -124,12 +140,15 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
   LiveAnswers& home_;
   const AnswerInfo info_;
   std::unique_ptr<AnswerWriter> writer_;  // the worker's
+  const bool wants_reports_;
 
   std::mutex mutex_;
   std::deque<Chunk> chunks_;
   bool has_ended_ = false;
   bool is_cancelled_ = false;
   bool needs_ping_ = false;
+  bool needs_report_;
+  bool has_written_ = false;
   bool is_scheduled_ = false;
   const int64_t begin_us_;
   std::optional<int64_t> took_us_;      // when the last chunk of completion 0 came
@@ -173,7 +192,9 @@ Status LiveAnswers::Start(Engine& engine, Request request, const std::shared_ptr
   {
     const std::lock_guard lock(mutex_);
     CHECK(live_.emplace(id, live).second);
+    if (live->wants_reports()) ++num_watching_;
   }
+  if (live->wants_reports()) is_over_changed_.notify_all();
   request.on_chunk = [weak = std::weak_ptr(live)](const Chunk& chunk) {
     if (const auto self = weak.lock()) self->Take(chunk);
   };
@@ -225,7 +246,9 @@ void LiveAnswers::WaitUntilNone() {
 void LiveAnswers::Remove(const std::string& id) {
   {
     const std::lock_guard lock(mutex_);
-    live_.erase(id);
+    const auto found = live_.find(id);
+    if (found->second->wants_reports()) --num_watching_;
+    live_.erase(found);
   }
   removed_.notify_all();
 }
@@ -233,7 +256,8 @@ void LiveAnswers::Remove(const std::string& id) {
 void LiveAnswers::PingLoop(int64_t ping_us) {
   std::unique_lock lock(mutex_);
   while (!is_over_) {
-    is_over_changed_.wait_for(lock, std::chrono::microseconds(ping_us / 4));
+    const int64_t period_us = num_watching_ > 0 ? kWatchUs : ping_us / 4;
+    is_over_changed_.wait_for(lock, std::chrono::microseconds(period_us));
     std::vector<std::shared_ptr<Live>> all;
     for (const auto& [id, live] : live_) all.push_back(live);
     lock.unlock();

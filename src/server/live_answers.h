@@ -30,6 +30,10 @@ class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
 
+  // Whether it wants to See() how its request fares: while its prompt is computed, and before its
+  // first chunk. Always the same.
+  virtual bool wants_reports() const { return false; }
+  virtual void See(const Report&) {}
   virtual void Take(const Chunk& chunk) = 0;
   // Nothing came for a while.
   virtual void Ping() = 0;
@@ -71,6 +75,7 @@ class LiveAnswers {
   mutable std::mutex mutex_;
   std::condition_variable removed_, is_over_changed_;
   std::unordered_map<std::string, std::shared_ptr<Live>> live_;  // by AnswerInfo::id
+  size_t num_watching_ = 0;  // of them, those whose writers want reports
   bool is_over_ = false;
   std::thread pinger_;
 };

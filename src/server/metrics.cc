@@ -18,6 +18,7 @@ struct AnswerTotals {
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;
   uint64_t predicted_tokens = 0;
+  uint64_t drafts = 0;
   size_t longest = 0;
 };
 
@@ -68,7 +69,7 @@ const PlainMetric kPlainMetrics[] = {
      [](const MetricSource& s) { return s.answers.predicted_s; }},
     {"llamacpp:n_decode_total", "Steps", kCounter,
      [](const MetricSource& s) { return static_cast<double>(s.engine.steps); }},
-    {"llamacpp:n_tokens_max", "Longest sequence so far", kGauge,
+    {"llamacpp:n_tokens_max", "Longest sequence so far", kCounter,
      [](const MetricSource& s) { return static_cast<double>(s.answers.longest); }},
     {"llamacpp:n_busy_slots_per_decode", "Tokens that were decoded in a step, on average", kGauge,
      [](const MetricSource& s) {
@@ -91,6 +92,12 @@ const PlainMetric kPlainMetrics[] = {
      [](const MetricSource& s) {
        return static_cast<double>(s.engine.waiting + s.engine.waiting_prefix);
      }},
+    {"llamacpp:spec_decode_num_draft_tokens_total", "Tokens that speculation proposed", kCounter,
+     [](const MetricSource& s) { return static_cast<double>(s.engine.drafted_tokens); }},
+    {"llamacpp:spec_decode_num_accepted_tokens_total", "… and the model said too", kCounter,
+     [](const MetricSource& s) { return static_cast<double>(s.engine.accepted_tokens); }},
+    {"llamacpp:spec_decode_num_drafts_total", "Decoding steps of answers that it drafted for",
+     kCounter, [](const MetricSource& s) { return static_cast<double>(s.answers.drafts); }},
     // vLLM's
     {"vllm:num_requests_running", "Sequences that run", kGauge,
      [](const MetricSource& s) { return static_cast<double>(s.engine.running); }},
@@ -155,7 +162,8 @@ class FamilyBuilder {
 
   void Add(double value, const char* label = nullptr, std::string_view label_value = {}) {
     MetricFamily& family = families_.back();
-    ClientMetric metric = Labelled();
+    // Who scrapes llama.cpp expects no labels.
+    ClientMetric metric = family.name.starts_with("llamacpp:") ? ClientMetric() : Labelled();
     if (label != nullptr) metric.label.push_back({label, std::string(label_value)});
     (family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
     family.metric.push_back(std::move(metric));
@@ -246,6 +254,8 @@ void Metrics::OnEnd(const AnswerInfo& /*info*/, const Report& report,
   totals.prompt_tokens += report.prompt_tokens;
   totals.cached_tokens += report.prompt.hit();
   totals.predicted_tokens += report.completion_tokens;
+  // Each step brings one token beside those that it accepts.
+  if (report.drafted_tokens > 0) totals.drafts += report.completion_tokens - report.accepted_tokens;
   totals.longest = std::max(totals.longest, report.prompt_tokens + report.completion_tokens);
   if (!report.ttft_us || !report.total_us) return;
   totals.prompt_s += Seconds(*report.ttft_us - report.queue_us.value_or(0));

@@ -24,10 +24,10 @@ TEST(Metrics, TellWhatHappened) {
   stats.kv.prompts.miss[static_cast<size_t>(kv::MissReason::kEvicted)] = 9;
   const std::string text = metrics.ToText(stats, "m\"1", 8);
   for (const char* const line : {
-           "llamacpp:prompt_tokens_total{model_name=\"m\\\"1\"} 47\n",
-           "llamacpp:prompt_seconds_total{model_name=\"m\\\"1\"} 1\n",
-           "llamacpp:tokens_predicted_seconds_total{model_name=\"m\\\"1\"} 2\n",
-           "llamacpp:requests_deferred{model_name=\"m\\\"1\"} 3\n",
+           "llamacpp:prompt_tokens_total 47\n",
+           "llamacpp:prompt_seconds_total 1\n",
+           "llamacpp:tokens_predicted_seconds_total 2\n",
+           "llamacpp:requests_deferred 3\n",
            "vllm:kv_cache_usage_perc{model_name=\"m\\\"1\"} 0.25\n",
            "kvern_kv_bytes{model_name=\"m\\\"1\",state=\"cached\"} 500\n",
            "kvern_prompt_misses_total{model_name=\"m\\\"1\",reason=\"evicted\"} 9\n",

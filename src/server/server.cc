@@ -23,8 +23,10 @@ bool IsPreflight(const HttpRequest& head) {
   return head.method == "OPTIONS" && head.Header("Origin").has_value();
 }
 
-HttpReply PreflightReply(const HttpRequest& head) {
-  HttpReply reply{.status = 204, .content_type = "", .headers = CorsHeaders(head)};
+// As llama-server's: a page that may not use the server is told nothing.
+HttpReply PreflightReply(const HttpRequest& head, bool is_allowed) {
+  if (!is_allowed) return {.content_type = ""};
+  HttpReply reply{.content_type = "", .headers = CorsHeaders(head)};
   reply.headers.push_back({"Access-Control-Allow-Methods", "GET, POST, DELETE"});
   const auto asked = head.Header("Access-Control-Request-Headers");
   if (asked) reply.headers.push_back({"Access-Control-Allow-Headers", std::string(*asked)});
@@ -73,6 +75,9 @@ std::string NextId(ServerContext& context) {
 
 std::optional<HttpReply> CheckHead(ServerContext& context, const HttpRequest& head) {
   if (const auto problem = CheckOrigin(head, context.options.origins)) {
+    if (IsPreflight(head) && IsServedHost(head, context.options.origins)) {
+      return PreflightReply(head, /*is_allowed=*/false);
+    }
     return ErrorReply({.status = 403, .type = "permission_error", .message = *problem});
   }
   if (IsPreflight(head)) return std::nullopt;
@@ -157,7 +162,7 @@ HttpCallbacks Server::MakeCallbacks() {
     return ErrorReply({.status = status, .message = message});
   };
   callbacks.handle = [this](HttpRequest request, std::shared_ptr<HttpSink> sink) {
-    if (IsPreflight(request)) return sink->Send(PreflightReply(request));
+    if (IsPreflight(request)) return sink->Send(PreflightReply(request, /*is_allowed=*/true));
     FoundRoute found = FindRoute(request.method, request.path);
     const Route* const route = found.route;
     const std::string id = NextId(context_);

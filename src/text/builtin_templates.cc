@@ -154,8 +154,19 @@ constexpr std::string_view kDeepseek3 = R"jinja(
 {%- if add_generation_prompt -%}{{- '<｜Assistant｜>' -}}{%- endif -%}
 )jinja";
 
+constexpr std::string_view kCommandR = R"jinja(
+{{- bos_token -}}
+{%- for message in messages -%}
+  {%- set name = {'system': 'SYSTEM', 'user': 'USER'}.get(message.role, 'CHATBOT') -%}
+  {{- '<|START_OF_TURN_TOKEN|><|' ~ name ~ '_TOKEN|>' ~ message.content | trim -}}
+  {{- '<|END_OF_TURN_TOKEN|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' -}}{%- endif -%}
+)jinja";
+
 constexpr BuiltinTemplate kTemplates[] = {
     {"chatml", kChatml},
+    {"command-r", kCommandR},
     {"deepseek", kDeepseek},
     {"deepseek2", kDeepseek2},
     {"deepseek3", kDeepseek3},

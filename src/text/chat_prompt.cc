@@ -40,19 +40,21 @@ Result<ChatTemplate> MakeChatTemplate(const Tokenizer& tokenizer, const std::str
 }
 
 Result<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
-                                        const ChatTemplate& chat_template, const ChatInput& input) {
+                                        const ChatTemplate& chat_template, const ChatInput& input,
+                                        std::string_view answer_start) {
   const std::string mark = ChooseMark(input.messages);
   Json messages = input.messages;
   for (Json& message : messages) {
     if (!message.is_object() || message.value("role", "") == "assistant") continue;
     if (message.contains("content")) MarkStrings(tokenizer, mark, message["content"]);
   }
-  KVERN_ASSIGN_OR_RETURN(const std::string text,
+  KVERN_ASSIGN_OR_RETURN(std::string text,
                          chat_template.Render({.messages = messages,
                                                .tools = input.tools,
                                                .variables = input.variables,
                                                .add_generation_prompt = input.add_generation_prompt,
                                                .now = input.now}));
+  text += answer_start;
   std::vector<TokenId> tokens =
       tokenizer.Encode(text, {.add_special = false, .parse_special = true, .mark = mark});
   const auto bos = tokenizer.bos();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -19,9 +20,10 @@ namespace kvern::text {
 // them. Errors: those of ChatTemplate::Create.
 Result<ChatTemplate> MakeChatTemplate(const Tokenizer& tokenizer, const std::string& source);
 
-// Starts with BOS once where the model wants it, whether or not the template writes it.
-// Errors: those of ChatTemplate::Render.
+// Starts with BOS once where the model wants it, whether or not the template writes it. Ends with
+// `answer_start`, for the model to go on with. Errors: those of ChatTemplate::Render.
 Result<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
-                                        const ChatTemplate& chat_template, const ChatInput& input);
+                                        const ChatTemplate& chat_template, const ChatInput& input,
+                                        std::string_view answer_start = {});
 
 }  // namespace kvern::text

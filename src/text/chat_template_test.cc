@@ -47,6 +47,12 @@ TEST(ChatTemplate, BuiltinsRenderTheirFamilysFormat) {
        "<|start_header_id|>assistant<|end_header_id|>\n\nHello<|eot_id|>"
        "<|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>"
        "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+      {"command-r",
+       "<s><|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Be kind.<|END_OF_TURN_TOKEN|>"
+       "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Hi<|END_OF_TURN_TOKEN|>"
+       "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>Hello<|END_OF_TURN_TOKEN|>"
+       "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Bye<|END_OF_TURN_TOKEN|>"
+       "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"},
       {"mistral-v1", "<s> [INST] Be kind.\n\nHi [/INST] Hello</s> [INST] Bye [/INST]"},
       {"mistral-v3", "<s>[INST] Be kind.\n\nHi[/INST] Hello</s>[INST] Bye[/INST]"},
       {"mistral-v7",

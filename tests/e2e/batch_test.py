@@ -111,7 +111,7 @@ class Batch(harness.CommandTest):
             self.assertEqual(len(choice["logprobs"]["content"][0]["top_logprobs"]), 2)
         self.assertEqual(body["usage"]["total_tokens"],
                          body["usage"]["prompt_tokens"] + body["usage"]["completion_tokens"])
-        self.assertRegex(body["system_fingerprint"], r"\Akvern-[0-9a-f]{12}\Z")
+        self.assertRegex(body["system_fingerprint"], r"\Ab-kvern-[0-9a-f]{12}\Z")
         self.assertIn("kvern_receipt", body)
         self.assertNotIn(".", replies["text-1"][1]["choices"][0]["text"])
         self.assertEqual(replies["refused"][0], 400)

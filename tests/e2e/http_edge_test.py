@@ -96,7 +96,15 @@ class HttpEdge(unittest.TestCase):
         self.assertNotIn("Access-Control-Allow-Credentials", headers)
         status, headers, _ = self.server.ask("OPTIONS", "/v1/completions", headers={
             "Origin": "http://localhost", "Access-Control-Request-Headers": "authorization"})
-        self.assertEqual((status, headers["Access-Control-Allow-Headers"]), (204, "authorization"))
+        self.assertEqual((status, headers["Access-Control-Allow-Headers"]), (200, "authorization"))
+
+        # A page that may not use the server is told nothing, and so its browser does not.
+        foreign = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+        status, headers, body = self.server.ask("OPTIONS", "/v1/completions", headers=foreign)
+        self.assertEqual((status, body), (200, b""))
+        self.assertNotIn("Access-Control-Allow-Origin", headers)
+        self.assert_status(403, "OPTIONS / HTTP/1.1\r\nHost: evil.example\r\n"
+                                "Origin: https://evil.example\r\n\r\n")
 
     def test_who_is_slow_is_let_go(self):
         for sent in (b"", b"GET /hea", request("POST /tokenize", "Content-Length: 9\r\n", "a").encode()):

@@ -42,7 +42,7 @@ def choices_of(path, events):
     for event in events:
         for choice in event["choices"]:
             text, _ = found.get(choice["index"], ("", None))
-            more = choice["delta"].get("content", "") if path == CHAT else choice["text"]
+            more = choice["delta"].get("content") or "" if path == CHAT else choice["text"]
             found[choice["index"]] = (text + more, choice["finish_reason"])
     return [found[index] for index in sorted(found)]
 

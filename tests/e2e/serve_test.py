@@ -68,7 +68,7 @@ class Api(unittest.TestCase):
                         if event["choices"][0]["index"] == index]
                 self.assertEqual(mine[-1]["finish_reason"], choice["finish_reason"])
                 if path == CHAT:
-                    text = "".join(part["delta"].get("content", "") for part in mine)
+                    text = "".join((part["delta"].get("content") or "") for part in mine)
                     self.assertEqual(text, choice["message"]["content"])
                     tokens = [token for part in mine if part["logprobs"]
                               for token in part["logprobs"]["content"]]
@@ -155,7 +155,8 @@ class Api(unittest.TestCase):
         self.assertEqual(data[-1]["response"]["output"][0]["content"][0]["text"], text)
 
     def test_llama_cpps_completion(self):
-        body = {"prompt": "One, two,", "n_predict": 8, "temperature": 0, "n_probs": 2}
+        body = {"prompt": "One, two,", "n_predict": 8, "temperature": 0, "n_probs": 2,
+                "return_tokens": True}
         whole = self.ok("/completion", body)
         self.assertEqual((whole["tokens_predicted"], whole["stop_type"]), (8, "limit"))
         self.assertEqual(len(whole["completion_probabilities"]), 8)
@@ -171,11 +172,39 @@ class Api(unittest.TestCase):
         self.assert_error(400, "must be", self.server.post("/completion", {
             "prompt": "x", "n_predict": "many"}), "n_predict")
 
+    def test_llama_cpp_answers_several_prompts_at_once(self):
+        body = {"n_predict": 5, "temperature": 0}
+        alone = [self.ok("/completion", {**body, "prompt": prompt}) for prompt in ("One, two,", "A B")]
+        both = self.ok("/completions", {**body, "prompt": ["One, two,", {"prompt_string": "A B"}]})
+        self.assertEqual([part["content"] for part in both], [part["content"] for part in alone])
+        self.assert_error(400, "token ids", self.server.post("/completion", {
+            **body, "prompt": ["x", [1, -1]]}), "prompt")
+        self.assert_error(400, "stream", self.server.post("/completion", {
+            **body, "prompt": ["x", "y"], "stream": True}), "prompt")
+
+    def test_the_progress_of_a_prompt_is_told(self):
+        body = {**say("Progress is told, step by step. " * 150), "return_progress": True,
+                "timings_per_token": True, "max_tokens": 4}
+        _, events = self.server.stream(CHAT, body)
+        told = [event["prompt_progress"] for event in events[:-1] if "prompt_progress" in event]
+        self.assertGreater(len(told), 2)
+        self.assertEqual(told[0]["processed"], told[0]["cache"])
+        self.assertEqual(told[-1]["processed"], told[-1]["total"])
+        self.assertEqual(sorted(entry["processed"] for entry in told),
+                         [entry["processed"] for entry in told])
+        words = [event for event in events[:-1] if event["choices"][0]["delta"].get("content")]
+        self.assertEqual([event["timings"]["predicted_n"] for event in words], [1, 2, 3, 4])
+
+    def test_slots_are_those_that_may_run(self):
+        status, _, slots = self.server.get("/slots")
+        self.assertEqual((status, len(slots)), (200, 256))
+        self.assertEqual({slot["is_processing"] for slot in slots}, {False})
+
     def test_messages_have_errors_of_their_own(self):
         for status, kind, body in (
             (400, "invalid_request_error", {"messages": [{"role": "user", "content": "x"}]}),
             (400, "invalid_request_error", {"max_tokens": 1, "messages": [{"role": "user"}]}),
-            (400, "invalid_request_error", {"max_tokens": 1, "messages": [
+            (500, "api_error", {"max_tokens": 1, "messages": [  # llama-server's status for images
                 {"role": "user", "content": [{"type": "image"}]}]}),
         ):
             reply = self.server.post("/v1/messages", body)

@@ -17,6 +17,9 @@ class AnswerFormat {
   virtual std::string Whole(const Answer& answer) = 0;
 
   virtual std::string Begin() = 0;
+  // How the request fares, where it asked to be told (LlamaFields): before Take(), and while its
+  // prompt is computed.
+  virtual std::string See(const Report&) { return ""; }
   virtual std::string Take(const Chunk& chunk) = 0;
   virtual std::string Ping() = 0;
   virtual std::string End(const Report& report) = 0;

@@ -54,6 +54,7 @@ class BlockReader {
     for (Json& result : results_) messages.push_back(std::move(result));
     if (parts_.empty() && calls_.empty() && !results_.empty()) return;
     Json message = {{"role", role_}, {"content", std::move(parts_)}};
+    if (!thinking_.empty()) message["reasoning_content"] = thinking_;
     if (!calls_.empty()) message["tool_calls"] = std::move(calls_);
     if (!end_mark_.is_null()) message[kCacheBreakpoint] = std::move(end_mark_);
     messages.push_back(std::move(message));
@@ -68,7 +69,9 @@ class BlockReader {
     Json mark;
     if (auto error = ReadCacheControl(path + ".cache_control", fields, mark)) return error;
     if (type == "text") return ReadText(path, fields, std::move(mark));
-    if (type == "thinking" || type == "redacted_thinking") return std::nullopt;
+    if (type == "thinking") return ReadThinking(path, fields);
+    if (type == "redacted_thinking") return std::nullopt;
+    if (type == "image") return NoImages(path);
     if (type == "tool_use" && role_ == "assistant") {
       if (!mark.is_null()) end_mark_ = std::move(mark);
       return ReadToolUse(path, fields, block);
@@ -89,6 +92,22 @@ class BlockReader {
     if (!text) return BadField(path + ".text", "must be a string");
     AddText(*std::move(text), std::move(mark));
     return std::nullopt;
+  }
+
+  // Templates that show what the model thought before find it there.
+  std::optional<ApiError> ReadThinking(const std::string& path, FieldReader& fields) {
+    const auto thinking = fields.String("thinking");
+    if (!thinking) return BadField(path + ".thinking", "must be a string");
+    thinking_ += *thinking;
+    return std::nullopt;
+  }
+
+  // The status and the words are llama-server's, which its clients look for.
+  static ApiError NoImages(const std::string& path) {
+    ApiError error = NotOffered(path, "image input is not supported");
+    error.status = 500;
+    error.type = "server_error";
+    return error;
   }
 
   std::optional<ApiError> ReadToolUse(const std::string& path, FieldReader& fields,
@@ -117,6 +136,7 @@ class BlockReader {
   }
 
   const std::string path_, role_;
+  std::string thinking_;
   Json parts_ = Json::array();  // of text
   Json end_mark_;
   Json calls_ = Json::array();
@@ -135,7 +155,9 @@ std::optional<ApiError> ReadSystem(FieldReader& fields, Json& messages) {
 std::optional<ApiError> ReadConversation(FieldReader& fields, Json& messages) {
   const Json* const list = fields.Array("messages");
   if (!fields.ok()) return fields.error();
-  if (list == nullptr || list->empty()) return BadField("messages", "is missing");
+  if (list == nullptr) return BadField("messages", "is missing");
+  // As llama-server does: a turn in which the user says nothing.
+  if (list->empty()) messages.push_back({{"role", "user"}, {"content", ""}});
   for (size_t i = 0; i < list->size(); ++i) {
     const std::string path = fmt::format("messages[{}]", i);
     if (!(*list)[i].is_object()) return BadField(path, "must be an object");
@@ -160,6 +182,30 @@ std::optional<ApiError> RefuseToolUse(FieldReader& fields) {
   const bool is_none = choice != nullptr && choice->contains("type") && (*choice)["type"] == "none";
   if (tools == nullptr || tools->empty() || is_none) return std::nullopt;
   return NotOffered("tools", "calling tools (unless tool_choice is none)");
+}
+
+// Anthropic's descriptions of tools, in OpenAI's form.
+std::optional<ApiError> ReadTools(FieldReader& fields, Json& chat) {
+  const Json* const tools = fields.Array("tools");
+  fields.Object("tool_choice");  // what only counts does not read it
+  if (!fields.ok() || tools == nullptr || tools->empty()) return fields.error();
+  chat["tools"] = Json::array();
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const std::string path = fmt::format("tools[{}]", i);
+    if (!(*tools)[i].is_object()) return BadField(path, "must be an object");
+    FieldReader tool((*tools)[i]);
+    const auto name = tool.String("name");
+    const std::string description = tool.String("description").value_or("");
+    const Json* const schema = tool.Object("input_schema");
+    if (!name || !tool.ok()) return BadField(path, "must have a name, and an input_schema");
+    chat["tools"].push_back({{"type", "function"},
+                             {"function",
+                              {{"name", *name},
+                               {"description", description},
+                               {"parameters", schema != nullptr ? *schema : Json::object()}}}});
+  }
+  chat["tool_choice"] = "none";  // they are shown, not called
+  return std::nullopt;
 }
 
 const char* AnthropicErrorType(const ApiError& error) {
@@ -187,7 +233,8 @@ std::variant<ApiRequest, ApiError> ParseMessagesRequest(const Json& body, const 
                                                         bool needs_max_tokens) {
   FieldReader fields(body);
   Json messages = Json::array();
-  if (auto error = RefuseToolUse(fields)) return *error;
+  // What only counts may have tools.
+  if (auto error = needs_max_tokens ? RefuseToolUse(fields) : std::nullopt) return *error;
   if (auto error = ReadSystem(fields, messages)) return *error;
   if (auto error = ReadConversation(fields, messages)) return *error;
   if (needs_max_tokens && fields.Find("max_tokens") == nullptr) {
@@ -202,6 +249,7 @@ std::variant<ApiRequest, ApiError> ParseMessagesRequest(const Json& body, const 
   if (auto error = ReadCacheControl("cache_control", fields, whole)) return *error;
   if (!whole.is_null()) chat["prompt_cache_options"] = {{"ttl", whole["ttl"]}};
   chat["messages"] = std::move(messages);
+  if (auto error = ReadTools(fields, chat)) return *error;
   if (const Json* const stops = fields.Array("stop_sequences")) chat["stop"] = *stops;
   if (!fields.ok()) return *fields.error();
   auto parsed = ParseRequest(Endpoint::kChatCompletions, chat, model);

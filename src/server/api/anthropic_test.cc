@@ -41,7 +41,32 @@ TEST_F(AnthropicTest, AMessageIsAChat) {
                                       {"role": "assistant", "content": [
                                         {"type": "thinking", "thinking": "hm"},
                                         {"type": "text", "text": "ho"}]}]})"),
-            R"(system:"be\nkind";user:"hi";assistant:"ho";assistant:)");
+            R"(system:"be\nkind";user:"hi";assistant:ho)");
+}
+
+TEST_F(AnthropicTest, NoMessagesAreATurnThatSaysNothing) {
+  EXPECT_EQ(PromptOf(R"({"max_tokens": 9, "messages": []})"), R"(user:"";assistant:)");
+}
+
+TEST_F(AnthropicTest, ToolsCountInOpenAisForm) {
+  const auto parsed =
+      ParseMessagesRequest(Json::parse(R"({"messages": [{"role": "user", "content": "hi"}],
+                      "tools": [{"name": "add", "input_schema": {"type": "object"}}]})"),
+                           model_, /*needs_max_tokens=*/false);
+  ASSERT_TRUE(std::holds_alternative<ApiRequest>(parsed));
+  EXPECT_NE(TextOf(std::get<ApiRequest>(parsed).request.tokens)
+                .find(R"("name":"add","description":"","parameters":{"type":"object"})"),
+            std::string::npos);
+}
+
+TEST_F(AnthropicTest, ImagesAreRefusedInLlamaServersWords) {
+  const auto parsed = Parse(R"({"max_tokens": 1, "messages": [{"role": "user", "content": [
+                                {"type": "tool_result", "tool_use_id": "t", "content": [
+                                  {"type": "image"}]}]}]})");
+  const auto* error = std::get_if<ApiError>(&parsed);
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->status, 500);
+  EXPECT_NE(error->message.find("image input is not supported"), std::string::npos);
 }
 
 TEST_F(AnthropicTest, ToolsThatWereUsedAreToldBeforeWhatIsSaid) {
@@ -98,6 +123,16 @@ TEST_F(AnthropicTest, ErrorsHaveTheTypesThatClientsKnow) {
   EXPECT_EQ(AnthropicErrorBody({.status = 503, .message = "full"}, "r7").dump(),
             R"({"type":"error","error":{"type":"overloaded_error","message":"full"},)"
             R"("request_id":"r7"})");
+}
+
+TEST(ParseMessagesRequest, WhatOnlyCountsHasAChoiceOfToolsToo) {
+  const LetterText text;
+  const ModelInfo model = {.text = &text, .context = 1000, .fingerprint = "0123"};
+  const Json body = {{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"tool_choice", 1}};
+  const auto parsed = ParseMessagesRequest(body, model, /*needs_max_tokens=*/false);
+  const auto* error = std::get_if<ApiError>(&parsed);
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->param, "tool_choice");
 }
 
 }  // namespace

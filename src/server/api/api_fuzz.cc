@@ -54,7 +54,8 @@ void CheckStream(AnswerFormat& format, const Answer& answer) {
 template <typename MakeFormat>
 void Try(const Parsed& parsed, MakeFormat make_format) {
   if (const auto* error = std::get_if<ApiError>(&parsed)) {
-    CHECK(error->status == 400 && !error->message.empty());
+    CHECK(error->status == 400 || error->code == "not_offered");
+    CHECK(!error->message.empty());
     CHECK(ParseJson(ToJsonLine(ErrorBody(*error))).ok());
     return;
   }

@@ -15,7 +15,9 @@ Result<std::vector<TokenId>> LetterText::EncodeChat(const Conversation& conversa
     text += ";";
   }
   if (conversation.variables != nullptr) text += conversation.variables->dump();
+  if (conversation.tools != nullptr) text += conversation.tools->dump();
   if (conversation.add_generation_prompt) text += "assistant:";
+  text += conversation.answer_start;
   return Encode(text);
 }
 

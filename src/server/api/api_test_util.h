@@ -16,8 +16,10 @@ class LetterText final : public ModelText {
  public:
   Result<std::vector<TokenId>> EncodeChat(const Conversation& conversation) const override;
   std::vector<TokenId> Encode(std::string_view prompt) const override;
+  std::vector<TokenId> EncodeMore(std::string_view text) const override { return Encode(text); }
   std::string TokenBytes(TokenId id) const override;
   size_t vocab_size() const override { return 256; }
+  std::vector<TokenId> end_of_generation() const override { return {TokenId{0}}; }
 };
 
 std::string TextOf(const std::vector<TokenId>& tokens);

@@ -16,14 +16,18 @@ constexpr int64_t kMinuteUs = 60'000'000;
 // How many tokens the prompt shares with the conversation up to the mark.
 size_t TokensUpTo(const ModelText& text, const Conversation& conversation,
                   const std::vector<TokenId>& tokens, const CacheMark& mark) {
+  // In what the assistant is to go on with: it is no message of the template's.
+  if (mark.message >= conversation.messages.size()) return tokens.size();
   Json messages = Json::array();
   for (size_t i = 0; i <= mark.message; ++i) messages.push_back(conversation.messages[i]);
   if (mark.content_bytes != SIZE_MAX) {
     Json& content = messages.back()["content"];
     content = content.get_ref<const std::string&>().substr(0, mark.content_bytes);
   }
-  const auto marked = text.EncodeChat(
-      {.messages = messages, .variables = conversation.variables, .add_generation_prompt = false});
+  const auto marked = text.EncodeChat({.messages = messages,
+                                       .variables = conversation.variables,
+                                       .tools = conversation.tools,
+                                       .add_generation_prompt = false});
   if (!marked.ok()) return 0;  // a template that takes no such conversation
   const auto differs =
       std::mismatch(tokens.begin(), tokens.end(), marked->begin(), marked->end()).first;

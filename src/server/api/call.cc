@@ -98,7 +98,6 @@ std::string CacheGroupOf(const std::string& share_group) { return "shared:" + sh
 
 void SetOwner(const Call& call, FieldReader& fields, kvern::Request& request) {
   const auto salt = fields.String("cache_salt");
-  if (salt && salt->empty()) fields.Fail(BadField("cache_salt", "must not be empty"));
   const ServerOptions& options = call.server.options;
   request.tenant = call.caller.tenant;
   // Nobody raises himself above what his key says.

@@ -56,6 +56,22 @@ std::optional<ApiError> PrepareContent(const std::string& path, Json& message,
   return std::nullopt;
 }
 
+// What names calls of tools: templates take it as it is.
+std::optional<ApiError> CheckCalls(const std::string& path, const Json& message) {
+  for (const char* const name : {"name", "tool_call_id"}) {
+    const auto value = message.find(name);
+    if (value == message.end() || value->is_string() || value->is_null()) continue;
+    return BadField(fmt::format("{}.{}", path, name), "must be a string");
+  }
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end() || calls->is_null()) return std::nullopt;
+  if (!calls->is_array()) return BadField(path + ".tool_calls", "must be an array");
+  for (const Json& call : *calls) {
+    if (!call.is_object()) return BadField(path + ".tool_calls", "must have objects only");
+  }
+  return std::nullopt;
+}
+
 // The function of a tool call, if the call has the form that one has.
 Json* FindFunction(Json& call) {
   if (!call.is_object()) return nullptr;
@@ -87,11 +103,7 @@ std::optional<ApiError> PrepareMessages(const Json& messages, Json& prepared,
     const Json* const role = FindString(message, "role");
     if (role == nullptr) return BadField(path + ".role", "must be a string");
     if (*role == "developer") message["role"] = "system";
-    if (const auto calls = message.find("tool_calls"); calls != message.end()) {
-      if (!calls->is_array() && !calls->is_null()) {
-        return BadField(path + ".tool_calls", "must be an array");
-      }
-    }
+    if (auto error = CheckCalls(path, message)) return error;
     const size_t num_marks = marks.size();
     if (auto error = PrepareContent(path + ".content", message, marks)) return error;
     if (const auto mark = message.find(kCacheBreakpoint); mark != message.end()) {

@@ -57,6 +57,12 @@ TEST(PrepareMessages, NamesWhatIsWrong) {
             "messages[0].content[0]: parts of type image_url: not offered yet");
   EXPECT_EQ(Problem(R"([{"role": "assistant", "content": "", "tool_calls": 1}])"),
             "messages[0].tool_calls: must be an array");
+  EXPECT_EQ(Problem(R"([{"role": "assistant", "content": "", "tool_calls": [1]}])"),
+            "messages[0].tool_calls: must have objects only");
+  EXPECT_EQ(Problem(R"([{"role": "user", "content": "", "name": 1}])"),
+            "messages[0].name: must be a string");
+  EXPECT_EQ(Problem(R"([{"role": "tool", "content": "", "tool_call_id": []}])"),
+            "messages[0].tool_call_id: must be a string");
 }
 
 TEST(PrepareMessages, MarksSayWhatIsKept) {

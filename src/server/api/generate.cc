@@ -12,6 +12,7 @@
 #include "server/api/anthropic.h"
 #include "server/api/field_reader.h"
 #include "server/api/llama.h"
+#include "server/api/reply_parts.h"
 #include "server/api/responses.h"
 #include "server/api/routes.h"
 
@@ -19,6 +20,8 @@ namespace kvern::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxPrompts = 128;  // of one body
 
 void AddTimes(const Report& report, HttpReply& reply) {
   reply.headers.push_back({"x-kvern-cached-tokens", fmt::to_string(report.prompt.hit())});
@@ -58,13 +61,21 @@ class WholeWriter final : public AnswerWriter {
 // Says everything as it comes.
 class StreamWriter final : public AnswerWriter {
  public:
-  StreamWriter(const Call& call, std::unique_ptr<AnswerFormat> format)
-      : call_(call.WithoutBody()), format_(std::move(format)) {}
+  StreamWriter(const Call& call, std::unique_ptr<AnswerFormat> format, bool is_watching)
+      : call_(call.WithoutBody()), format_(std::move(format)), is_watching_(is_watching) {}
+
+  bool wants_reports() const override { return is_watching_; }
+
+  void See(const Report& report) override {
+    report_ = report;
+    Tell();
+  }
 
   void Take(const Chunk& chunk) override {
     // What fails before its first token still can have a status: End() says why.
     if (!has_begun_ && chunk.tokens.empty() && chunk.finish == FinishReason::kFailed) return;
     if (chunk.completion == 0 && chunk.finish) finish_ = chunk.finish;
+    if (is_watching_) Watch(chunk);
     Begin();
     Write(format_->Take(chunk));
   }
@@ -97,10 +108,36 @@ class StreamWriter final : public AnswerWriter {
     if (!text.empty()) call_.sink->Write(std::move(text));
   }
 
+  void Tell() {
+    std::string text = format_->See(report_);
+    if (text.empty()) return;
+    Begin();
+    Write(std::move(text));
+  }
+
+  // Goes on with the report of the first chunk, for the engine's would wait for a step.
+  void Watch(const Chunk& chunk) {
+    const int64_t now_us = call_.server.clock.now_us();
+    const int64_t ttft_us = report_.ttft_us.value_or(report_.queue_us.value_or(0));
+    if (!first_us_) {
+      first_us_ = now_us;
+      report_.completion_tokens = 0;
+      report_.events.push_back({.kind = LifecycleEvent::Kind::kPrefill,
+                                .time_us = ttft_us,
+                                .amount = report_.prompt_tokens});
+    }
+    report_.completion_tokens += chunk.tokens.size();
+    report_.total_us = ttft_us + now_us - *first_us_;
+    Tell();
+  }
+
   const Call call_;
   const std::unique_ptr<AnswerFormat> format_;
+  const bool is_watching_;
   bool has_begun_ = false;
   std::optional<FinishReason> finish_;  // of completion 0
+  Report report_;  // the last, where it is watching
+  std::optional<int64_t> first_us_;
 };
 
 // Errors: what is wrong with fields of the server's own.
@@ -109,7 +146,9 @@ std::optional<ApiError> ReadServerFields(const Call& call, const Json& body, Api
   SetOwner(call, fields, request.request);
   if (!fields.ok()) return fields.error();
   const std::string& name = call.serving().name;
-  if (call.server.options.is_model_strict && !request.model.empty() && request.model != name) {
+  const auto& aliases = call.server.options.aliases;
+  if (call.server.options.is_model_strict && !request.model.empty() && request.model != name &&
+      std::ranges::find(aliases, request.model) == aliases.end()) {
     return ApiError{.status = 404,
                     .message = fmt::format("the model '{}' does not exist: this server has '{}'",
                                            request.model, name),
@@ -134,13 +173,14 @@ void Generate(const Call& call, const Json& body, Parsed parsed, MakeFormat make
   Request asked = request.request;
   const size_t n = asked.n;
   const bool is_stream = request.is_stream;
+  const bool is_watching = request.llama.has_token_timings || request.llama.has_progress;
   request.request.tokens = {};  // the format has no use for them
   auto format =
       make_format(std::move(request), call.serving().info,
                   {.id = call.id, .created = static_cast<int64_t>(UnixNow())}, asked.tokens.size());
   std::unique_ptr<AnswerWriter> writer;
   if (is_stream) {
-    writer = std::make_unique<StreamWriter>(call, std::move(format));
+    writer = std::make_unique<StreamWriter>(call, std::move(format), is_watching);
   } else {
     writer = std::make_unique<WholeWriter>(call, n, std::move(format));
   }
@@ -156,6 +196,13 @@ void GenerateOpenAi(const Call& call, Endpoint endpoint) {
   Generate(call, *body, ParseRequest(endpoint, *body, call.serving().info),
            [](ApiRequest request, const ModelInfo& model, const ReplyIds& ids, size_t) {
              return MakeOpenAiFormat(std::move(request), model, ids);
+           });
+}
+
+void GenerateLlama(const Call& call, const Json& body) {
+  Generate(call, body, ParseLlamaRequest(body, call.serving().info),
+           [](ApiRequest request, const ModelInfo& model, const ReplyIds&, size_t prompt_tokens) {
+             return MakeLlamaFormat(std::move(request), model, prompt_tokens);
            });
 }
 
@@ -202,17 +249,31 @@ void HandleResponses(const Call& call) {
 }
 
 void HandleLlamaCompletion(const Call& call) {
-  const auto body = call.ReadJson();
+  auto body = call.ReadJson();
   if (!body) return;
-  Generate(call, *body, ParseLlamaRequest(*body, call.serving().info),
-           [](ApiRequest request, const ModelInfo& model, const ReplyIds&, size_t prompt_tokens) {
-             return MakeLlamaFormat(std::move(request), model, prompt_tokens);
-           });
+  if (!HasSeveralPrompts(*body)) return GenerateLlama(call, *body);
+  const Json prompts = std::exchange((*body)["prompt"], nullptr);
+  if (prompts.size() > kMaxPrompts || (body->contains("stream") && (*body)["stream"] == true)) {
+    return call.Fail(
+        BadField("prompt",
+                 fmt::format("may be several, at most {}, where stream is not true", kMaxPrompts)));
+  }
+  const auto parts = ReplyParts::Make(call, prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    Call part = call.WithoutBody();
+    part.sink = parts->SinkOf(i);
+    (*body)["prompt"] = prompts[i];
+    GenerateLlama(part, *body);
+  }
 }
 
 void HandleCountTokens(const Call& call) {
-  const auto body = call.ReadJson();
+  auto body = call.ReadJson();
   if (!body) return;
+  for (const char* const name : {"tool_choice", "function_call"}) {
+    Json& choice = (*body)[name];  // they count, and are not called
+    if (choice.is_null() || choice.is_string() || choice.is_object()) choice = "none";
+  }
   CountTokens(call, ParseRequest(Endpoint::kChatCompletions, *body, call.serving().info),
               {{"object", "response.input_tokens"}});
 }

@@ -2,18 +2,16 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "engine/collect.h"
-#include "server/api/answer_format.h"
 #include "server/api/field_reader.h"
-#include "server/api/json_body.h"
-#include "server/api/openai_format.h"
-#include "server/api/openai_parts.h"
 
 namespace kvern::server {
 
@@ -21,175 +19,183 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// What llama.cpp's clients leave away, as its documentation has it.
-const std::pair<const char*, double> kLlamaDefaults[] = {
-    {"temperature", 0.8}, {"top_k", 40}, {"top_p", 0.95}, {"min_p", 0.05}};
-
 constexpr double kMaxTopK = 1 << 30;
+// Sampled probabilities are those of the tokens that top-k lets through.
+constexpr int32_t kMaxSampledTopK = 256;
+constexpr size_t kMaxProbs = 20;
+constexpr double kNever = -1e9;
 
-// Their names for fields that have another one here.
-const std::pair<const char*, const char*> kLlamaNames[] = {{"n_predict", "max_tokens"},
-                                                           {"n_probs", "logprobs"}};
+// What clients leave away, as llama.cpp's documentation has it.
+RequestDefaults LlamaDefaults(const RequestDefaults& server) {
+  RequestDefaults defaults = server;
+  defaults.temperature = server.temperature.value_or(0.8f);
+  defaults.top_k = server.top_k.value_or(40);
+  defaults.top_p = server.top_p.value_or(0.95f);
+  defaults.min_p = server.min_p.value_or(0.05f);
+  return defaults;
+}
 
-// Biases may come as [[token, bias], …], where false forbids the token.
-std::optional<ApiError> ReadBiasPairs(Json& body) {
+// Adds the bias of what a client calls a token: an id, or a text, whose tokens all have it.
+std::optional<ApiError> AddBias(const Json& key, const Json& bias, const ModelText& text,
+                                Json& biases) {
+  if (!bias.is_number() && bias != false) {
+    return BadField("logit_bias", "must have numbers, or false for what may not be said");
+  }
+  const Json value = bias.is_number() ? bias : Json(kNever);
+  if (key.is_number_unsigned()) {
+    biases[fmt::format("{}", key.get<uint64_t>())] = value;
+    return std::nullopt;
+  }
+  if (!key.is_string()) return BadField("logit_bias", "must be of token ids or texts");
+  const auto& name = key.get_ref<const std::string&>();
+  uint64_t id = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
+  if (error == std::errc() && end == name.data() + name.size()) {
+    biases[name] = value;
+    return std::nullopt;
+  }
+  for (const TokenId token : text.EncodeMore(name)) {
+    biases[fmt::format("{}", static_cast<uint32_t>(token))] = value;
+  }
+  return std::nullopt;
+}
+
+// Biases come as [[token, bias], …] or {token: bias, …}; as in OpenAI's form afterwards.
+std::optional<ApiError> ReadBiases(Json& body, const ModelText& text) {
   const auto found = body.find("logit_bias");
-  if (found == body.end() || !found->is_array()) return std::nullopt;
+  if (found == body.end() || !found->is_structured()) return std::nullopt;
   Json biases = Json::object();
-  for (const Json& pair : *found) {
-    const bool is_pair = pair.is_array() && pair.size() == 2 && pair[0].is_number_unsigned() &&
-                         (pair[1].is_number() || pair[1] == false);
-    if (!is_pair)
-      return BadField("logit_bias", "must be pairs of a token id and a number or false");
-    biases[fmt::format("{}", pair[0].get<uint64_t>())] =
-        pair[1].is_number() ? pair[1].get<double>() : -1e9;
+  for (const auto& [key, entry] : found->items()) {
+    if (found->is_array() && !(entry.is_array() && entry.size() == 2)) {
+      return BadField("logit_bias", "must be pairs of a token and a number or false");
+    }
+    auto error = found->is_array() ? AddBias(entry[0], entry[1], text, biases)
+                                   : AddBias(Json(key), entry, text, biases);
+    if (error) return error;
   }
   *found = std::move(biases);
   return std::nullopt;
 }
 
-Json TokenIds(const std::vector<SampledToken>& tokens) {
-  Json ids = Json::array();
-  for (const SampledToken& token : tokens) ids.push_back(static_cast<uint32_t>(token.id));
-  return ids;
+bool IsMixed(const Json& prompt) {
+  const auto is_string = [](const Json& x) { return x.is_string(); };
+  const auto is_number = [](const Json& x) { return x.is_number(); };
+  return prompt.is_array() && std::ranges::any_of(prompt, is_number) &&
+         std::ranges::any_of(prompt, is_string);
 }
 
-class LlamaFormat final : public AnswerFormat {
- public:
-  LlamaFormat(ApiRequest request, const ModelInfo& model, size_t prompt_tokens)
-      : request_(std::move(request)),
-        model_(model),
-        prompt_tokens_(prompt_tokens),
-        completions_(request_.request.n) {}
-
-  std::string Whole(const Answer& answer) override {
-    completions_ = answer.completions;
-    Json results = Json::array();
-    for (size_t i = 0; i < completions_.size(); ++i) results.push_back(Last(i, answer.report));
-    return ToJsonLine(results.size() == 1 ? results[0] : results);
-  }
-
-  std::string Begin() override { return ""; }
-
-  std::string Take(const Chunk& chunk) override {
-    Completion& completion = completions_[chunk.completion];
-    Collect(chunk, completion);
-    if (chunk.tokens.empty()) return "";
-    Json event = {{"index", chunk.completion},
-                  {"content", chunk.text},
-                  {"tokens", TokenIds(chunk.tokens)},
-                  {"stop", false},
-                  {"id_slot", 0},
-                  {"tokens_predicted", completion.tokens.size()},
-                  {"tokens_evaluated", prompt_tokens_}};
-    AddProbabilities(chunk.tokens, event);
-    return FormatEvent(ToJsonLine(event));
-  }
-
-  std::string Ping() override { return std::string(kPingComment); }
-
-  std::string End(const Report& report) override {
-    if (report.error) return FormatEvent(ToJsonLine(ErrorBody(ToApiError(*report.error))));
-    std::string text;
-    for (size_t i = 0; i < completions_.size(); ++i) {
-      Json event = Last(i, report);
-      event["content"] = "";
-      event["tokens"] = Json::array();
-      text += FormatEvent(ToJsonLine(event));
+// Texts between ids become ids.
+void EncodeMixed(const ModelText& text, Json& prompt) {
+  Json ids = Json::array();
+  for (const Json& part : prompt) {
+    if (!part.is_string()) {
+      ids.push_back(part);
+      continue;
     }
-    return text;
+    const auto& words = part.get_ref<const std::string&>();
+    for (const TokenId id : ids.empty() ? text.Encode(words) : text.EncodeMore(words)) {
+      ids.push_back(static_cast<uint32_t>(id));
+    }
   }
+  prompt = std::move(ids);
+}
 
- private:
-  void AddProbabilities(const std::vector<SampledToken>& tokens, Json& body) const {
-    if (!request_.has_logprobs || request_.request.sampling.num_logprobs == 0) return;
-    body["completion_probabilities"] = ChatLogprobs(*model_.text, tokens)["content"];
+std::optional<ApiError> ReadLlamaPrompt(Json& body, const ModelText& text) {
+  const auto prompt = body.find("prompt");
+  if (prompt == body.end()) return std::nullopt;
+  if (prompt->is_object()) {
+    FieldReader fields(*prompt);
+    const auto words = fields.String("prompt_string");
+    const Json* const media = fields.Find("multimodal_data");
+    if (media != nullptr && !media->empty()) {
+      return NotOffered("prompt.multimodal_data", "what is not text");
+    }
+    if (!words) return BadField("prompt.prompt_string", "must be a string");
+    *prompt = *words;
+  } else if (IsMixed(*prompt)) {
+    EncodeMixed(text, *prompt);
   }
+  return std::nullopt;
+}
 
-  Json Last(size_t index, const Report& report) const {
-    const Completion& completion = completions_[index];
-    const auto stop = FindStop(request_, *model_.text, completion);
-    const char* const stop_type = completion.finish == FinishReason::kLength ? "limit"
-                                  : stop                                     ? "word"
-                                                                             : "eos";
-    const SamplingParams& sampling = request_.request.sampling;
-    Json body = {{"index", index},
-                 {"content", completion.text},
-                 {"tokens", TokenIds(completion.tokens)},
-                 {"id_slot", 0},
-                 {"stop", true},
-                 {"model", request_.model},
-                 {"tokens_predicted", completion.tokens.size()},
-                 {"tokens_evaluated", report.prompt_tokens},
-                 {"generation_settings",
-                  {{"seed", report.seed},
-                   {"temperature", sampling.temperature},
-                   {"top_k", sampling.top_k},
-                   {"top_p", sampling.top_p},
-                   {"min_p", sampling.min_p},
-                   {"stop", request_.request.stop}}},
-                 {"has_new_line", completion.text.find('\n') != completion.text.npos},
-                 {"truncated", false},
-                 {"stop_type", stop_type},
-                 {"stopping_word", stop.value_or("")},
-                 {"tokens_cached", report.prompt_tokens + completion.tokens.size() - 1},
-                 {"timings", TimingsOf(report)}};
-    AddProbabilities(completion.tokens, body);
-    if (index == 0) AddReceipt(report, body);
-    return body;
+void ReadShownFields(FieldReader& fields, LlamaFields& llama) {
+  const Json* const names = fields.Array("response_fields");
+  if (names == nullptr) return;
+  for (const Json& name : *names) {
+    if (!name.is_string()) {
+      return fields.Fail(BadField("response_fields", "must be an array of strings"));
+    }
+    llama.shown.push_back(name.get<std::string>());
   }
+}
 
-  const ApiRequest request_;
-  const ModelInfo& model_;
-  const size_t prompt_tokens_;
-  std::vector<Completion> completions_;  // so far
-};
+// Candidates are known where nothing but the temperature and cuts change what the model says.
+bool AreCandidatesKnown(const SamplingParams& params) {
+  return params.temperature == 0 ||
+         (params.top_k > 0 && params.top_k <= kMaxSampledTopK && params.logit_bias.empty() &&
+          params.presence_penalty == 0 && params.frequency_penalty == 0 &&
+          params.repetition_penalty == 1);
+}
+
+std::optional<ApiError> ReadOwnFields(const Json& body, const ModelInfo& model,
+                                      ApiRequest& request) {
+  FieldReader fields(body);
+  LlamaFields& llama = request.llama;
+  SamplingParams& sampling = request.request.sampling;
+  llama.has_tokens = fields.Bool("return_tokens").value_or(false);
+  llama.num_probs = fields.Count("n_probs", 0, kMaxProbs).value_or(0);
+  llama.has_sampled_probs = fields.Bool("post_sampling_probs").value_or(false);
+  ReadShownFields(fields, llama);
+  sampling.num_logprobs = static_cast<int32_t>(llama.num_probs);
+  if (llama.num_probs > 0 && llama.has_sampled_probs) {
+    if (!AreCandidatesKnown(sampling)) {
+      fields.Fail(NotOffered(
+          "post_sampling_probs",
+          fmt::format("them without top_k from 1 to {}, or with penalties or logit_bias",
+                      kMaxSampledTopK)));
+    }
+    sampling.num_logprobs =
+        sampling.temperature == 0
+            ? 1
+            : std::min(sampling.top_k, static_cast<int32_t>(model.text->vocab_size()));
+  }
+  if (request.request.ignore_end) llama.ignored_ends = model.text->end_of_generation();
+  llama.prompt = BytesOf(*model.text, request.request.tokens);
+  return fields.error();
+}
 
 }  // namespace
 
+bool HasSeveralPrompts(const Json& body) {
+  const auto prompt = body.find("prompt");
+  if (prompt == body.end() || !prompt->is_array() || IsMixed(*prompt)) return false;
+  return std::ranges::any_of(*prompt, [](const Json& part) { return !part.is_number(); });
+}
+
 std::variant<ApiRequest, ApiError> ParseLlamaRequest(const Json& body, const ModelInfo& model) {
   Json asked = body;
-  for (const auto& [name, value] : kLlamaDefaults) {
-    if (!asked.contains(name) || asked[name].is_null()) asked[name] = value;
-  }
+  ModelInfo info = model;
+  info.defaults = LlamaDefaults(model.defaults);
   // Their numbers may be floats; one that is no integer is refused below.
-  if (const Json& top_k = asked["top_k"]; top_k.is_number_float()) {
-    const double value = top_k.get<double>();
-    if (std::abs(value) < kMaxTopK) asked["top_k"] = static_cast<int64_t>(value);
+  if (const auto top_k = asked.find("top_k"); top_k != asked.end() && top_k->is_number_float()) {
+    const double value = top_k->get<double>();
+    if (std::abs(value) < kMaxTopK) *top_k = static_cast<int64_t>(value);
   }
-  for (const auto& [theirs, ours] : kLlamaNames) {
-    if (asked.contains(theirs)) asked[ours] = asked[theirs];
+  asked.erase("logprobs");
+  if (const auto count = asked.find("n_predict"); count != asked.end()) {
+    asked["max_tokens"] = *count;
   }
-  if (auto error = ReadBiasPairs(asked)) return *std::move(error);
-  auto parsed = ParseRequest(Endpoint::kCompletions, asked, model);
+  if (auto error = ReadBiases(asked, *model.text)) return *std::move(error);
+  if (auto error = ReadLlamaPrompt(asked, *model.text)) return *std::move(error);
+  auto parsed = ParseRequest(Endpoint::kCompletions, asked, info);
   if (auto* error = std::get_if<ApiError>(&parsed)) {
-    for (const auto& [theirs, ours] : kLlamaNames) {
-      if (error->param == ours && body.contains(theirs)) error->param = theirs;
-    }
+    if (error->param == "max_tokens" && body.contains("n_predict")) error->param = "n_predict";
+    return parsed;
+  }
+  if (auto error = ReadOwnFields(body, model, std::get<ApiRequest>(parsed))) {
+    return *std::move(error);
   }
   return parsed;
-}
-
-Json TimingsOf(const Report& report) {
-  const double prompt_ms =
-      static_cast<double>(report.ttft_us.value_or(0) - report.queue_us.value_or(0)) / 1e3;
-  const double predicted_ms =
-      static_cast<double>(report.total_us.value_or(0) - report.ttft_us.value_or(0)) / 1e3;
-  const auto prompt_n = static_cast<double>(report.prompt_tokens - report.prompt.hit());
-  const auto predicted_n = static_cast<double>(report.completion_tokens);
-  const auto per_second = [](double tokens, double ms) { return ms > 0 ? tokens / ms * 1e3 : 0; };
-  return {{"cache_n", report.prompt.hit()},
-          {"prompt_n", report.prompt_tokens - report.prompt.hit()},
-          {"prompt_ms", prompt_ms},
-          {"prompt_per_second", per_second(prompt_n, prompt_ms)},
-          {"predicted_n", report.completion_tokens},
-          {"predicted_ms", predicted_ms},
-          {"predicted_per_second", per_second(predicted_n, predicted_ms)}};
-}
-
-std::unique_ptr<AnswerFormat> MakeLlamaFormat(ApiRequest request, const ModelInfo& model,
-                                              size_t prompt_tokens) {
-  return std::make_unique<LlamaFormat>(std::move(request), model, prompt_tokens);
 }
 
 }  // namespace kvern::server

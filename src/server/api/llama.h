@@ -11,11 +11,12 @@
 
 namespace kvern::server {
 
-// Sampling has llama.cpp's defaults, unlike OpenAI's endpoints.
+// Sampling has llama.cpp's defaults, unlike OpenAI's endpoints. One prompt: text, tokens, both in
+// an array, or {"prompt_string": text}.
 std::variant<ApiRequest, ApiError> ParseLlamaRequest(const nlohmann::ordered_json& body,
                                                      const ModelInfo& model);
 
-// "timings": tokens and milliseconds of the prompt and of the answer. REQUIRES: it has ended.
-nlohmann::ordered_json TimingsOf(const Report& report);
+// Whether the prompt of a body is several, each of which is a request.
+bool HasSeveralPrompts(const nlohmann::ordered_json& body);
 
 }  // namespace kvern::server

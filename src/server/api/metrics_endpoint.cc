@@ -1,11 +1,19 @@
+#include <fmt/format.h>
+
 #include "server/api/routes.h"
 #include "server/metrics.h"
 
 namespace kvern::server {
 
 void HandleMetrics(const Call& call) {
+  if (!call.server.options.has_metrics) {
+    return call.Fail({.status = 501,
+                      .type = "not_supported_error",
+                      .message = "/metrics is switched off: start without --no-metrics"});
+  }
   const Serving& serving = call.serving();
   HttpReply reply = call.Head(200);
+  reply.headers.push_back({"Process-Start-Time-Unix", fmt::to_string(serving.loaded_unix_s)});
   reply.content_type = kMetricsContentType;
   reply.body = call.server.metrics.ToText(serving.engine->stats(), serving.name,
                                           serving.options.scheduler.max_running);

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/api/chat_messages.h"
+#include "server/api/conversation.h"
 #include "server/api/field_reader.h"
 
 namespace kvern::server {
@@ -22,19 +22,28 @@ constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxCount = size_t{1} << 31;
 constexpr float kMaxFloat = std::numeric_limits<float>::max();
 
-void ReadSampling(FieldReader& fields, SamplingParams& params) {
-  params.temperature = fields.Number("temperature", 0, kMaxFloat).value_or(1.0f);
+void ReadSampling(FieldReader& fields, const RequestDefaults& defaults, SamplingParams& params) {
+  const auto number = [&fields](const char* name, float low, float high,
+                                std::optional<float> usual, float otherwise) {
+    return fields.Number(name, low, high).value_or(usual.value_or(otherwise));
+  };
+  const auto integer = [&fields](const char* name, std::optional<int32_t> usual,
+                                 int32_t otherwise) {
+    return static_cast<int32_t>(fields.Integer(name, -1, std::numeric_limits<int32_t>::max())
+                                    .value_or(usual.value_or(otherwise)));
+  };
+  params.temperature = number("temperature", 0, kMaxFloat, defaults.temperature, 1);
   // Zero is what OpenAI allows and the engine does not: the most likely token alone, as here.
   params.top_p =
-      std::max(fields.Number("top_p", 0, 1).value_or(1.0f), std::numeric_limits<float>::min());
-  params.min_p = fields.Number("min_p", 0, 1).value_or(0.0f);
-  params.top_k = static_cast<int32_t>(
-      fields.Integer("top_k", -1, std::numeric_limits<int32_t>::max()).value_or(0));
-  params.presence_penalty = fields.Number("presence_penalty", -kMaxFloat, kMaxFloat).value_or(0.0f);
+      std::max(number("top_p", 0, 1, defaults.top_p, 1), std::numeric_limits<float>::min());
+  params.min_p = number("min_p", 0, 1, defaults.min_p, 0);
+  params.top_k = integer("top_k", defaults.top_k, 0);
+  params.presence_penalty =
+      number("presence_penalty", -kMaxFloat, kMaxFloat, defaults.presence_penalty, 0);
   params.frequency_penalty =
-      fields.Number("frequency_penalty", -kMaxFloat, kMaxFloat).value_or(0.0f);
-  params.repetition_window = static_cast<int32_t>(
-      fields.Integer("repeat_last_n", -1, std::numeric_limits<int32_t>::max()).value_or(64));
+      number("frequency_penalty", -kMaxFloat, kMaxFloat, defaults.frequency_penalty, 0);
+  params.repetition_window = integer("repeat_last_n", defaults.repetition_window, 64);
+  params.repetition_penalty = defaults.repetition_penalty.value_or(1);
   for (const char* const name : {"repeat_penalty", "repetition_penalty"}) {
     const auto penalty = fields.Number(name, 0, kMaxFloat);
     if (!penalty) continue;
@@ -104,7 +113,7 @@ void ReadLogprobs(FieldReader& fields, ApiRequest& result) {
   result.request.sampling.num_logprobs = static_cast<int32_t>(num_logprobs);
 }
 
-void ReadCounts(FieldReader& fields, ApiRequest& result) {
+void ReadCounts(FieldReader& fields, const RequestDefaults& defaults, ApiRequest& result) {
   result.num_choices = fields.Count("n", 1, kMaxCompletions).value_or(1);
   result.request.n = result.num_choices;
   if (result.endpoint == Endpoint::kCompletions) {
@@ -112,7 +121,8 @@ void ReadCounts(FieldReader& fields, ApiRequest& result) {
     if (best_of < result.num_choices) fields.Fail(BadField("best_of", "must be at least n"));
     result.request.n = best_of;
   }
-  // The later name wins. Absent and -1 are what the context allows.
+  // The later name wins. Absent and -1 are the server's default, or what the context allows.
+  result.request.max_tokens = defaults.max_tokens;
   for (const char* const name : {"max_tokens", "max_completion_tokens"}) {
     const auto count = fields.Integer(name, -1, kMaxCount);
     if (!count) continue;
@@ -121,21 +131,26 @@ void ReadCounts(FieldReader& fields, ApiRequest& result) {
   }
 }
 
-void ReadSeed(FieldReader& fields, Request& request) {
+void ReadSeed(FieldReader& fields, const RequestDefaults& defaults, Request& request) {
+  request.seed = defaults.seed;
   const Json* const seed = fields.Find("seed");
   if (seed == nullptr) return;
   if (!seed->is_number_integer()) return fields.Fail(BadField("seed", "must be an integer"));
   const bool is_none = !seed->is_number_unsigned() && *seed == -1;  // llama.cpp's "draw one"
-  if (!is_none) request.seed = seed->get<uint64_t>();
+  request.seed = is_none ? std::nullopt : std::optional(seed->get<uint64_t>());
 }
 
-void ReadEngineFields(FieldReader& fields, ApiRequest& result) {
+void ReadEngineFields(FieldReader& fields, const RequestDefaults& defaults, ApiRequest& result) {
   Request& request = result.request;
-  request.ignore_end = fields.Bool("ignore_eos").value_or(false);
-  request.cache.use = fields.Bool("cache_prompt").value_or(true);
+  request.ignore_end = fields.Bool("ignore_eos").value_or(defaults.ignore_end);
+  request.cache.use = fields.Bool("cache_prompt").value_or(defaults.use_cache);
   request.priority =
       static_cast<int>(fields.Integer("priority", -1'000'000, 1'000'000).value_or(0));
   fields.String("user");
+  // The server's own; checked here so that every endpoint does.
+  if (const auto salt = fields.String("cache_salt"); salt && salt->empty()) {
+    fields.Fail(BadField("cache_salt", "must not be empty"));
+  }
   result.model = fields.String("model").value_or("");
   result.is_stream = fields.Bool("stream").value_or(false);
   if (const Json* const options = fields.Object("stream_options")) {
@@ -156,6 +171,9 @@ void RefuseTools(FieldReader& fields) {
                                       std::pair("functions", "function_call")}) {
     const Json* const offered = fields.Array(tools);
     const Json* const chosen = fields.Find(choice);
+    if (chosen != nullptr && !chosen->is_string() && !chosen->is_object()) {
+      return fields.Fail(BadField(choice, "must be a string or an object"));
+    }
     if (offered == nullptr || offered->empty() || (chosen != nullptr && *chosen == "none"))
       continue;
     fields.Fail(NotOffered(tools, fmt::format("calling tools (unless {} is \"none\")", choice)));
@@ -187,39 +205,10 @@ void RefuseEchoAndSuffix(FieldReader& fields) {
   if (suffix && !suffix->empty()) fields.Fail(NotOffered("suffix", "filling in the middle"));
 }
 
-// Templates differ in what they take as the arguments of a tool call: most want an object.
-Result<std::vector<TokenId>> EncodeMessages(const ModelText& text, Conversation conversation) {
-  Json parsed = conversation.messages;
-  if (ParseToolArguments(parsed)) {
-    auto tokens = text.EncodeChat({.messages = parsed,
-                                   .variables = conversation.variables,
-                                   .add_generation_prompt = conversation.add_generation_prompt});
-    if (tokens.ok()) return tokens;
-  }
-  return text.EncodeChat(conversation);
-}
-
-void ReadMessages(FieldReader& fields, const ModelText& text, Request& request) {
-  const Json* const variables = fields.Object("chat_template_kwargs");
-  const bool add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
-  if (!fields.ok()) return;
-  const Json* const messages = fields.Find("messages");
-  if (messages == nullptr) return fields.Fail(BadField("messages", "is missing"));
-  const CacheOptions cache = ReadCacheOptions(fields);
-  Json prepared;
-  std::vector<CacheMark> marks;
-  if (auto error = PrepareMessages(*messages, prepared, marks)) {
-    return fields.Fail(std::move(*error));
-  }
-  const Conversation conversation = {
-      .messages = prepared, .variables = variables, .add_generation_prompt = add_generation_prompt};
-  auto tokens = EncodeMessages(text, conversation);
-  if (!tokens.ok()) {
-    // Whatever the template could not do, it was with this conversation.
-    return fields.Fail({.message = tokens.error().message, .param = "messages"});
-  }
-  request.tokens = std::move(tokens).value();
-  request.cache.spans = SpansOf(text, conversation, request.tokens, marks, cache);
+void ReadLlamaFields(FieldReader& fields, const RequestDefaults& defaults, LlamaFields& llama) {
+  llama.has_token_timings = fields.Bool("timings_per_token").value_or(false);
+  llama.has_progress = fields.Bool("return_progress").value_or(false);
+  llama.is_verbose = fields.Bool("verbose").value_or(defaults.is_verbose);
 }
 
 void ReadTokens(FieldReader& fields, const Json& ids, size_t vocab_size,
@@ -233,6 +222,17 @@ void ReadTokens(FieldReader& fields, const Json& ids, size_t vocab_size,
     }
     tokens.push_back(TokenId{static_cast<uint32_t>(*token)});
   }
+}
+
+void ReadMessages(FieldReader& fields, const ModelInfo& model, Request& request) {
+  const CacheOptions cache = ReadCacheOptions(fields);
+  std::vector<CacheMark> marks;
+  ReadConversation(
+      fields, model.defaults, marks, [&](const Conversation& conversation) -> Status {
+        KVERN_ASSIGN_OR_RETURN(request.tokens, model.text->EncodeChat(conversation));
+        request.cache.spans = SpansOf(*model.text, conversation, request.tokens, marks, cache);
+        return {};
+      });
 }
 
 void ReadPrompt(FieldReader& fields, const ModelText& text, Request& request) {
@@ -281,23 +281,25 @@ std::variant<ApiRequest, ApiError> ParseRequest(Endpoint endpoint, const Json& b
   FieldReader fields(body);
   ApiRequest result;
   result.endpoint = endpoint;
-  ReadSampling(fields, result.request.sampling);
+  ReadSampling(fields, model.defaults, result.request.sampling);
   ReadLogitBias(fields, model.text->vocab_size(), result.request.sampling);
   ReadStops(fields, model.text->vocab_size(), result.request);
   ReadLogprobs(fields, result);
-  ReadCounts(fields, result);
-  ReadSeed(fields, result.request);
-  ReadEngineFields(fields, result);
+  ReadCounts(fields, model.defaults, result);
+  ReadSeed(fields, model.defaults, result.request);
+  ReadEngineFields(fields, model.defaults, result);
+  ReadLlamaFields(fields, model.defaults, result.llama);
   RefuseFormats(fields);
   if (endpoint == Endpoint::kChatCompletions) {
     RefuseTools(fields);
-    ReadMessages(fields, *model.text, result.request);
+    ReadMessages(fields, model, result.request);
   } else {
     RefuseEchoAndSuffix(fields);
     ReadPrompt(fields, *model.text, result.request);
   }
   CheckLength(fields, model, result.request);
   if (!fields.ok()) return *fields.error();
+  if (result.llama.is_verbose) result.llama.prompt = BytesOf(*model.text, result.request.tokens);
   return result;
 }
 

@@ -1,10 +1,12 @@
 // Answers in OpenAI's form: a JSON object, or server-sent events.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "server/api/answer_format.h"
+#include "server/api/llama_parts.h"
 #include "server/api/openai_parts.h"
 
 namespace kvern::server {
@@ -20,6 +22,8 @@ class OpenAiFormat final : public AnswerFormat {
 
   std::string Whole(const Answer& answer) override;
   std::string Begin() override;
+  std::string See(const Report& report) override;
+  // The last finish is kept for End(), which knows the times.
   std::string Take(const Chunk& chunk) override;
   std::string Ping() override;  // a comment
   // The usage if it was asked for, with the receipt, or what failed; and the end.
@@ -27,12 +31,18 @@ class OpenAiFormat final : public AnswerFormat {
 
  private:
   nlohmann::ordered_json Event() const;
-  nlohmann::ordered_json Choice(size_t index) const;
+  nlohmann::ordered_json Choice(const Chunk& chunk, const char* finish) const;
+  std::string Finish(const Chunk& chunk, const Report* ended) const;
+  std::string Last(nlohmann::ordered_json event, const Report& report) const;
 
   const ApiRequest request_;
   const ModelInfo& model_;
   const ReplyIds ids_;
   std::vector<CompletionLogprobs> logprobs_;  // [n], of completions
+  PromptProgress progress_;
+  Report seen_;              // the last
+  size_t num_finished_ = 0;  // choices
+  std::optional<Chunk> last_finish_;
 };
 
 }  // namespace kvern::server

@@ -57,10 +57,18 @@ TEST_F(OpenAiFormatTest, AChatBeginsWithItsRoleAndEndsWithItsReason) {
   EXPECT_EQ(words.at(0)["choices"][0]["finish_reason"], nullptr);
   EXPECT_EQ(stream.Take(Chunk{.completion = 1, .tokens = Say("x").tokens}),
             "");  // half a character
-  const auto last = EventsOf(stream.Take({.completion = 1, .finish = FinishReason::kLength}));
-  EXPECT_EQ(last.at(0)["choices"][0]["finish_reason"], "length");
-  EXPECT_EQ(last.at(0)["choices"][0]["delta"], Json::object());
-  EXPECT_EQ(stream.End({}), "data: [DONE]\n\n");
+  const auto other = EventsOf(stream.Take({.completion = 1, .finish = FinishReason::kLength}));
+  EXPECT_EQ(other.at(0)["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(other.at(0)["choices"][0]["delta"], Json::object());
+  // The last one waits for the times.
+  Chunk chunk = Say("ho");
+  chunk.finish = FinishReason::kStop;
+  EXPECT_EQ(EventsOf(stream.Take(chunk)).at(0)["choices"][0]["finish_reason"], nullptr);
+  const auto last = EventsOf(stream.End({.prompt_tokens = 3}));
+  ASSERT_EQ(last.size(), 2u);
+  EXPECT_EQ(last[0]["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(last[0]["timings"]["prompt_n"], 3);
+  EXPECT_EQ(last[1], "[DONE]");
 }
 
 TEST_F(OpenAiFormatTest, UsageComesOnceAndOnlyWhereItIsAskedFor) {
@@ -103,6 +111,8 @@ TEST(Routes, AreFoundWithAndWithoutTheVersion) {
   EXPECT_EQ(FindRoute("POST", "/v1/chat/completions").route->path, "/v1/chat/completions");
   EXPECT_EQ(FindRoute("POST", "/chat/completions").route->path, "/v1/chat/completions");
   EXPECT_EQ(FindRoute("GET", "/v1/health").route->path, "/health");
+  EXPECT_EQ(FindRoute("POST", "/v1/completions").route->path, "/v1/completions");
+  EXPECT_EQ(FindRoute("POST", "/completions").route->path, "/completions");
   EXPECT_EQ(FindRoute("HEAD", "/health").route->path, "/health");
   EXPECT_EQ(FindRoute("GET", "/v1/chat/completions").route, nullptr);
   EXPECT_EQ(FindRoute("GET", "/v1/chat/completions").allowed, "POST");

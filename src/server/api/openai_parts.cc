@@ -19,10 +19,6 @@ namespace {
 constexpr size_t kFingerprintDigits = 12;
 constexpr double kLeastLogprob = -9999;  // what OpenAI says of what cannot be
 
-double Logprob(float logprob) {
-  return std::isnan(logprob) ? kLeastLogprob : std::max(double{logprob}, kLeastLogprob);
-}
-
 // Valid UTF-8, and whether that is all of `bytes`.
 std::pair<std::string, bool> ToText(const std::string& bytes) {
   text::Utf8Stream stream;
@@ -37,7 +33,7 @@ Json ChatToken(const ModelText& text, TokenId id, float logprob) {
   Json codes = Json::array();
   for (const char c : bytes) codes.push_back(static_cast<unsigned char>(c));
   return {
-      {"token", ToText(bytes).first}, {"logprob", Logprob(logprob)}, {"bytes", std::move(codes)}};
+      {"token", ToText(bytes).first}, {"logprob", LogprobOf(logprob)}, {"bytes", std::move(codes)}};
 }
 
 // A name for a token: its text, or its bytes where they are no text by themselves.
@@ -72,6 +68,11 @@ std::optional<std::string> FindStop(const ApiRequest& request, const ModelText& 
   return std::nullopt;
 }
 
+std::string SystemFingerprint(const ModelInfo& model) {
+  // Clients of llama.cpp expect the b of its builds.
+  return "b-kvern-" + model.fingerprint.substr(0, kFingerprintDigits);
+}
+
 Json Envelope(const ApiRequest& request, const ModelInfo& model, const ReplyIds& ids,
               std::string_view object) {
   const bool is_chat = request.endpoint == Endpoint::kChatCompletions;
@@ -79,7 +80,11 @@ Json Envelope(const ApiRequest& request, const ModelInfo& model, const ReplyIds&
           {"object", object},
           {"created", ids.created},
           {"model", request.model},
-          {"system_fingerprint", "kvern-" + model.fingerprint.substr(0, kFingerprintDigits)}};
+          {"system_fingerprint", SystemFingerprint(model)}};
+}
+
+double LogprobOf(float logprob) {
+  return std::isnan(logprob) ? kLeastLogprob : std::max(double{logprob}, kLeastLogprob);
 }
 
 kv::MissReason ToldReason(kv::MissReason reason) {
@@ -136,15 +141,15 @@ Json CompletionLogprobs::Take(std::span<const SampledToken> tokens) {
   for (const SampledToken& token : tokens) {
     const std::string bytes = text_->TokenBytes(token.id);
     names.push_back(TokenName(bytes));
-    logprobs.push_back(Logprob(token.logprob));
+    logprobs.push_back(LogprobOf(token.logprob));
     offsets.push_back(offset_);
     offset_ += CountCharacters(stream_.Push(bytes));
     Json top = Json::object();
     for (const TokenLogprob& other : token.top) {
-      top[TokenName(text_->TokenBytes(other.id))] = Logprob(other.logprob);
+      top[TokenName(text_->TokenBytes(other.id))] = LogprobOf(other.logprob);
     }
     // OpenAI lists the chosen token too, though it be none of the best.
-    if (!token.top.empty()) top[TokenName(bytes)] = Logprob(token.logprob);
+    if (!token.top.empty()) top[TokenName(bytes)] = LogprobOf(token.logprob);
     tops.push_back(std::move(top));
   }
   return {{"tokens", std::move(names)},

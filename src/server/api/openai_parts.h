@@ -16,6 +16,9 @@ namespace kvern::server {
 // "stop" or "length".
 const char* FinishName(FinishReason finish);
 
+// What K/V depends on beside tokens, short.
+std::string SystemFingerprint(const ModelInfo& model);
+
 // id, object, created, model and system_fingerprint.
 nlohmann::ordered_json Envelope(const ApiRequest& request, const ModelInfo& model,
                                 const ReplyIds& ids, std::string_view object);
@@ -33,6 +36,8 @@ nlohmann::ordered_json MissedByReason(const kv::PromptSplit& prompt);
 
 // Found, kept from now on, and missed.
 nlohmann::ordered_json PromptDetails(const Report& report);
+// A finite number.
+double LogprobOf(float logprob);
 
 nlohmann::ordered_json UsageOf(const Report& report);
 

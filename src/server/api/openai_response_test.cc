@@ -40,7 +40,7 @@ TEST(ResponseBody, ChatHasOpenAisForm) {
   answer.report.receipt = R"({"digest": "d"})";
   EXPECT_EQ(Reply(Asked(Endpoint::kChatCompletions), answer), Json::parse(R"({
       "id": "chatcmpl-7", "object": "chat.completion", "created": 5, "model": "m",
-      "system_fingerprint": "kvern-0123456789ab",
+      "system_fingerprint": "b-kvern-0123456789ab",
       "choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes", "refusal": null},
                    "logprobs": null, "finish_reason": "stop"}],
       "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13,
@@ -53,7 +53,7 @@ TEST(ResponseBody, CompletionsHaveTheirs) {
   answer.completions[1].finish = FinishReason::kLength;
   EXPECT_EQ(Reply(Asked(Endpoint::kCompletions, 2), answer), Json::parse(R"({
       "id": "cmpl-7", "object": "text_completion", "created": 5, "model": "m",
-      "system_fingerprint": "kvern-0123456789ab",
+      "system_fingerprint": "b-kvern-0123456789ab",
       "choices": [{"text": "Yes", "index": 0, "logprobs": null, "finish_reason": "stop"},
                   {"text": "No", "index": 1, "logprobs": null, "finish_reason": "length"}],
       "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15,

@@ -137,6 +137,23 @@ TEST(ParseRequest, EncodesTheConversation) {
             R"(user:"Hi";{"x":1})");
 }
 
+TEST(ParseRequest, ALastMessageOfTheAssistantIsGoneOnWith) {
+  const auto prompt = [](const std::string& fields, const std::string& content) {
+    const std::string body = "{" + fields +
+                             R"("messages": [{"role": "user", "content": "U"},
+                                             {"role": "assistant", "content": )" +
+                             content + "}]}";
+    return TextOf(Good(kChat, body.c_str()).request.tokens);
+  };
+  EXPECT_EQ(prompt("", R"("A")"), R"(user:"U";assistant:A)");
+  EXPECT_EQ(prompt(R"("add_generation_prompt": false, "continue_final_message": true,)", R"("A")"),
+            R"(user:"U";assistant:A)");
+  EXPECT_EQ(prompt("", R"([{"type": "text", "text": "A"}, {"type": "text", "text": "B"}])"),
+            "user:\"U\";assistant:A\n\nB");
+  EXPECT_EQ(prompt(R"("continue_final_message": false,)", R"("A")"),
+            R"(user:"U";assistant:"A";assistant:)");
+}
+
 TEST(ParseRequest, ToolArgumentsAreObjectsWhereTheTemplateTakesThem) {
   EXPECT_THAT(TextOf(Good(kChat, R"({"messages": [{"role": "assistant", "content": null,
                   "tool_calls": [{"function": {"arguments": "{\"x\":1}"}}]}]})")
@@ -187,6 +204,13 @@ TEST(ParseRequest, NamesTheFieldThatIsWrong) {
       {kChat, R"({"ignore_eos": 1})", "ignore_eos", "true or false"},
       {kChat, R"({"priority": "high"})", "priority", "an integer"},
       {kChat, R"({"user": 1})", "user", "a string"},
+      {kChat, R"({"add_generation_prompt": true, "continue_final_message": true})",
+       "continue_final_message", "cannot be true"},
+      {kChat, R"({"continue_final_message": true})", "continue_final_message", "needs a last message"},
+      {kChat,
+       R"({"messages": [{"role": "assistant", "content": "a"},
+                        {"role": "assistant", "content": "b"}]})",
+       "messages", "two messages of the assistant"},
       {kChat, R"({"model": 1})", "model", "a string"},
       {kChat, R"({"stream_options": {"include_usage": 1}})", "include_usage", "true or false"},
       {kChat, R"({"messages": null})", "messages", "is missing"},
@@ -197,6 +221,8 @@ TEST(ParseRequest, NamesTheFieldThatIsWrong) {
       {kPlain, R"({"prompt": {}})", "prompt", "a string or an array"},
       {kPlain, R"({"prompt": [1, 256]})", "prompt", "below 256"},
       {kPlain, R"({"prompt": [1, "a"]})", "prompt", "below 256"},
+      {kChat, R"({"tool_choice": 5})", "tool_choice", "a string or an object"},
+      {kChat, R"({"cache_salt": ""})", "cache_salt", "must not be empty"},
   };
   for (const BadCase& row : cases) {
     const ApiError error = Bad(row.endpoint, row.fields);

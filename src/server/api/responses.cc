@@ -40,6 +40,13 @@ std::optional<ApiError> ReadParts(const std::string& path, const Json& content, 
   return std::nullopt;
 }
 
+// The first wrong field of an item.
+std::optional<ApiError> ErrorOf(const std::string& path, const FieldReader& fields) {
+  if (fields.ok()) return std::nullopt;
+  return BadField(fmt::format("{}.{}", path, fields.error()->param.value_or("")),
+                  "must be a string");
+}
+
 std::optional<ApiError> ReadItem(const std::string& path, const Json& item, Json& messages) {
   if (!item.is_object()) return BadField(path, "must be an object");
   FieldReader fields(item);
@@ -55,7 +62,7 @@ std::optional<ApiError> ReadItem(const std::string& path, const Json& item, Json
                            {"function",
                             {{"name", fields.String("name").value_or("")},
                              {"arguments", fields.String("arguments").value_or("{}")}}}}}}});
-    return fields.error();
+    return ErrorOf(path, fields);
   }
   if (type == "function_call_output") {
     Json content;
@@ -65,7 +72,7 @@ std::optional<ApiError> ReadItem(const std::string& path, const Json& item, Json
     messages.push_back({{"role", "tool"},
                         {"tool_call_id", fields.String("call_id").value_or("")},
                         {"content", std::move(content)}});
-    return fields.error();
+    return ErrorOf(path, fields);
   }
   if (type != "message") return NotOffered(path, fmt::format("items of type '{}'", type));
   const auto role = fields.String("role");
@@ -96,6 +103,18 @@ std::optional<ApiError> ReadInput(FieldReader& fields, Json& messages) {
   return std::nullopt;
 }
 
+std::optional<ApiError> RefuseFormat(const Json& text) {
+  FieldReader options(text);
+  const Json* const format = options.Object("format");
+  if (!options.ok()) return BadField("text.format", "must be an object");
+  if (format == nullptr) return std::nullopt;
+  FieldReader fields(*format);
+  const std::string type = fields.String("type").value_or("text");
+  if (!fields.ok()) return BadField("text.format.type", "must be a string");
+  if (type != "text") return NotOffered("text.format", "constrained output");
+  return std::nullopt;
+}
+
 // What would need a memory of earlier requests, or something else that is not there.
 std::optional<ApiError> RefuseFields(FieldReader& fields) {
   for (const char* const name : {"previous_response_id", "conversation", "prompt"}) {
@@ -108,11 +127,7 @@ std::optional<ApiError> RefuseFields(FieldReader& fields) {
   }
   const Json* const text = fields.Object("text");
   if (!fields.ok()) return fields.error();
-  if (text != nullptr && text->contains("format") && (*text)["format"].is_object() &&
-      (*text)["format"].value("type", "text") != "text") {
-    return NotOffered("text.format", "constrained output");
-  }
-  return std::nullopt;
+  return text != nullptr ? RefuseFormat(*text) : std::nullopt;
 }
 
 }  // namespace

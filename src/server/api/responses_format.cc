@@ -6,6 +6,7 @@
 
 #include "server/api/answer_format.h"
 #include "server/api/json_body.h"
+#include "server/api/llama_parts.h"
 #include "server/api/openai_format.h"
 #include "server/api/openai_parts.h"
 
@@ -34,12 +35,25 @@ class ResponsesFormat final : public AnswerFormat {
     return text += PartEvent("response.content_part.added", {{"part", Part("")}});
   }
 
+  std::string See(const Report& report) override {
+    seen_ = report;
+    std::string text;
+    if (!request_.llama.has_progress) return text;
+    for (const Json& news : progress_.Take(report)) {
+      Json fields = {{"response", Response("in_progress", Json::array())}};
+      fields.update(news);
+      text += Event("response.in_progress", fields);
+    }
+    return text;
+  }
+
   std::string Take(const Chunk& chunk) override {
     completion_.text += chunk.text;
     if (chunk.finish) completion_.finish = *chunk.finish;
     if (chunk.text.empty()) return "";
-    return PartEvent("response.output_text.delta",
-                     {{"delta", chunk.text}, {"logprobs", Json::array()}});
+    Json fields = {{"delta", chunk.text}, {"logprobs", Json::array()}};
+    if (request_.llama.has_token_timings) fields["timings"] = TimingsOf(seen_);
+    return PartEvent("response.output_text.delta", fields);
   }
 
   std::string Ping() override { return std::string(kPingComment); }
@@ -57,7 +71,11 @@ class ResponsesFormat final : public AnswerFormat {
                                  {{"text", completion_.text}, {"logprobs", Json::array()}});
     text += PartEvent("response.content_part.done", {{"part", Part(completion_.text)}});
     text += Event("response.output_item.done", {{"output_index", 0}, {"item", ended["output"][0]}});
-    text += Event(is_cut() ? "response.incomplete" : "response.completed", {{"response", ended}});
+    // Who asks for llama-server's fields knows its one last event.
+    const bool is_llama = request_.llama.has_token_timings || request_.llama.has_progress;
+    Json last = {{"response", ended}};
+    if (is_llama) last["timings"] = TimingsOf(report);
+    text += Event(is_cut() && !is_llama ? "response.incomplete" : "response.completed", last);
     return text += FormatEvent("[DONE]");
   }
 
@@ -129,6 +147,8 @@ class ResponsesFormat final : public AnswerFormat {
   const ReplyIds ids_;
   Completion completion_;  // so far; its text and finish
   size_t num_events_ = 0;
+  PromptProgress progress_;
+  Report seen_;  // the last
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Routes: every endpoint is one row of the table in routes.cc.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,6 +9,17 @@
 #include "server/api/call.h"
 
 namespace kvern::server {
+
+// What /openapi.json says of an endpoint: names of schemas (schemas/*.json), and statuses.
+struct RouteForm {
+  std::string_view query = {};    // an object: its properties are the parameters
+  std::string_view request = {};  // of the body; empty: it has none
+  std::string_view reply = {};    // of 200; empty: it never comes
+  std::string_view event = {};    // of each server-sent event, where the reply can be a stream
+  std::string_view media_type = "application/json";  // of the reply
+  // Beside those that follow from the rest of the row.
+  std::array<int, 2> statuses = {};
+};
 
 struct Route {
   std::string_view method;
@@ -19,6 +31,7 @@ struct Route {
   bool is_watch = false;    // asked again and again by who watches: only failures are logged
   bool is_instant = false;  // answered where it is read, so that nothing makes it wait
   void (*handle)(const Call& call);
+  RouteForm form = {};
 };
 
 std::span<const Route> Routes();
@@ -30,11 +43,17 @@ struct FoundRoute {
 };
 FoundRoute FindRoute(std::string_view method, std::string_view path);
 
-// The endpoints, by file. health.cc
+// The endpoints, by file. api_document.cc
+void HandleApiDocument(const Call& call);
+// health.cc
 void HandleHealth(const Call& call);
 // models.cc
 void HandleModels(const Call& call);
 void HandleProps(const Call& call);
+// slots.cc
+void HandleSlots(const Call& call);
+// dashboard.cc
+void HandleDashboard(const Call& call);
 // metrics_endpoint.cc
 void HandleMetrics(const Call& call);
 // kv_explain.cc

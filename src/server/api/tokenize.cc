@@ -1,9 +1,10 @@
 // llama.cpp's endpoints between text and tokens.
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "server/api/chat_messages.h"
+#include "server/api/conversation.h"
 #include "server/api/field_reader.h"
 #include "server/api/routes.h"
 #include "text/utf8.h"
@@ -68,25 +69,27 @@ void HandleDetokenize(const Call& call) {
 void HandleApplyTemplate(const Call& call) {
   const auto body = call.ReadJson();
   if (!body) return;
-  FieldReader fields(*body);
-  const bool add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
-  const Json* const variables = fields.Object("chat_template_kwargs");
-  const Json* const messages = fields.Array("messages");
-  if (!fields.ok()) return call.Fail(*fields.error());
-  if (messages == nullptr) return call.Fail(BadField("messages", "is missing"));
-  if (call.serving().chat_template == nullptr) {
+  const Serving& serving = call.serving();
+  if (serving.chat_template == nullptr) {
     return call.Fail({.message = "the model has no chat template"});
   }
-  Json prepared;
+  FieldReader fields(*body);
+  std::string prompt;
   std::vector<CacheMark> marks;  // change nothing here
-  if (const auto error = PrepareMessages(*messages, prepared, marks)) return call.Fail(*error);
-  const auto prompt =
-      call.serving().chat_template->Render({.messages = prepared,
-                                            .variables = variables,
-                                            .add_generation_prompt = add_generation_prompt,
-                                            .now = text::CurrentLocalTime()});
-  if (!prompt.ok()) return call.Fail({.message = prompt.error().message, .param = "messages"});
-  call.Reply({{"prompt", *prompt}});
+  ReadConversation(fields, serving.info.defaults, marks, [&](const Conversation& asked) -> Status {
+    const text::jinja::LocalTime now = text::CurrentLocalTime();
+    const Json variables = TemplateVariables(asked, now);
+    KVERN_ASSIGN_OR_RETURN(prompt, serving.chat_template->Render(
+                                       {.messages = asked.messages,
+                                        .tools = asked.tools,
+                                        .variables = &variables,
+                                        .add_generation_prompt = asked.add_generation_prompt,
+                                        .now = now}));
+    prompt += asked.answer_start;
+    return {};
+  });
+  if (!fields.ok()) return call.Fail(*fields.error());
+  call.Reply({{"prompt", prompt}});
 }
 
 }  // namespace kvern::server

@@ -56,6 +56,9 @@ TEST(OriginCheck, ServesPagesOfThisMachineAndThoseThatAreNamed) {
                                    "file://localhost", "http://localhost@evil.example"}) {
     EXPECT_NE(Check("localhost", origin), std::nullopt) << origin;
   }
+  EXPECT_EQ(Check("192.168.1.7:80", "http://192.168.1.7:80"), std::nullopt);  // its own page
+  EXPECT_NE(Check("192.168.1.7:80", "http://192.168.1.8:80"), std::nullopt);
+  EXPECT_NE(Check("evil.example", "http://evil.example"), std::nullopt);
   EXPECT_EQ(Check("localhost", "https://a.example", {.origins = {"https://a.example"}}),
             std::nullopt);
 }

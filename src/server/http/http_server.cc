@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -13,9 +14,14 @@
 #include <chrono>
 #include <cstddef>
 #include <future>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "server/http/ascii.h"
 #include "server/http/connection_home-inl.h"
 
 namespace kvern::server {
@@ -53,24 +59,41 @@ Result<std::shared_ptr<asio::ssl::context>> LoadTls(const TlsFiles& files) {
 
 }  // namespace
 
+std::vector<std::string> HostsOf(const HttpAddress& address) {
+  if (address.host.starts_with('/')) return {address.host};
+  std::vector<std::string> hosts;
+  std::string_view rest = address.host;
+  while (true) {
+    const size_t end = std::min(rest.find(','), rest.size());
+    hosts.emplace_back(TrimAscii(rest.substr(0, end)));
+    if (end == rest.size()) return hosts;
+    rest.remove_prefix(end + 1);
+  }
+}
+
 struct HttpServer::Impl {
   std::shared_ptr<ConnectionHome> home = std::make_shared<ConnectionHome>();
   HttpAddress address;
   std::shared_ptr<asio::ssl::context> tls;  // null: plain
-  Acceptor acceptor{home->io};
-  asio::steady_timer pause{home->io};
+  // One for each address. A pause is waited in where no descriptor is free.
+  struct Listener {
+    explicit Listener(asio::io_context& io) : acceptor(io), pause(io) {}
+    Acceptor acceptor;
+    asio::steady_timer pause;
+  };
+  std::vector<std::unique_ptr<Listener>> listeners;
   uint16_t port = 0;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   std::thread thread;
 
   Status Open();
-  Status OpenTcp();
+  Status OpenTcp(const std::string& host);
   Status OpenLocal();
-  Status ListenOn(const StreamEndpoint& endpoint);
-  void Accept();
-  void OnAccept(ErrorCodeOfIo error, StreamSocket socket);
+  Status ListenOn(const StreamEndpoint& endpoint, const std::string& host);
+  void Accept(Listener& listener);
+  void OnAccept(Listener& listener, ErrorCodeOfIo error, StreamSocket socket);
   void Stop();
-  void CloseAcceptor();
+  void CloseAcceptors();
   template <typename Function>
   auto Ask(Function function) const;
 };
@@ -79,20 +102,23 @@ Status HttpServer::Impl::Open() {
   if (address.tls) {
     KVERN_ASSIGN_OR_RETURN(tls, LoadTls(*address.tls));
   }
-  return address.host.starts_with('/') ? OpenLocal() : OpenTcp();
+  if (address.host.starts_with('/')) return OpenLocal();
+  for (const std::string& host : HostsOf(address)) KVERN_RETURN_IF_ERROR(OpenTcp(host));
+  return {};
 }
 
-Status HttpServer::Impl::OpenTcp() {
+Status HttpServer::Impl::OpenTcp(const std::string& host) {
   ErrorCodeOfIo error;
   tcp::resolver resolver(home->io);
   const auto found =
-      resolver.resolve(address.host, std::to_string(address.port), tcp::resolver::passive, error);
+      resolver.resolve(host, std::to_string(port != 0 ? port : address.port),
+                       tcp::resolver::passive, error);
   if (error || found.empty()) {
     return Errorf(ErrorCode::kInvalidArgument, "--host: {} is no address of this machine: {}",
-                  address.host, error.message());
+                  host, error.message());
   }
-  KVERN_RETURN_IF_ERROR(ListenOn(found.begin()->endpoint()));
-  const StreamEndpoint endpoint = acceptor.local_endpoint(error);
+  KVERN_RETURN_IF_ERROR(ListenOn(found.begin()->endpoint(), host));
+  const StreamEndpoint endpoint = listeners.back()->acceptor.local_endpoint(error);
   // The port is at the same place in both.
   static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
   port = ntohs(reinterpret_cast<const sockaddr_in*>(endpoint.data())->sin_port);
@@ -110,36 +136,39 @@ Status HttpServer::Impl::OpenLocal() {
                   address.host);
   }
   if (error == asio::error::connection_refused) ::unlink(address.host.c_str());
-  return ListenOn(Local::endpoint(address.host));
+  return ListenOn(Local::endpoint(address.host), address.host);
 }
 
-Status HttpServer::Impl::ListenOn(const StreamEndpoint& endpoint) {
+Status HttpServer::Impl::ListenOn(const StreamEndpoint& endpoint, const std::string& host) {
+  Acceptor& acceptor =
+      listeners.emplace_back(std::make_unique<Listener>(home->io))->acceptor;
   ErrorCodeOfIo error;
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (!error) return {};
-  if (address.host.starts_with('/')) {
-    return Errorf(ErrorCode::kIo, "{}: cannot listen there: {}", address.host, error.message());
+  if (host.starts_with('/')) {
+    return Errorf(ErrorCode::kIo, "{}: cannot listen there: {}", host, error.message());
   }
   return Errorf(ErrorCode::kIo, "{}: cannot listen on port {}: {}: give another --host or --port",
-                address.host, address.port, error.message());
+                host, address.port, error.message());
 }
 
-void HttpServer::Impl::Accept() {
-  acceptor.async_accept(home->io, [this](ErrorCodeOfIo error, StreamSocket socket) {
-    OnAccept(error, std::move(socket));
-  });
+void HttpServer::Impl::Accept(Listener& listener) {
+  listener.acceptor.async_accept(
+      home->io, [this, &listener](ErrorCodeOfIo error, StreamSocket socket) {
+        OnAccept(listener, error, std::move(socket));
+      });
 }
 
-void HttpServer::Impl::OnAccept(ErrorCodeOfIo error, StreamSocket socket) {
+void HttpServer::Impl::OnAccept(Listener& listener, ErrorCodeOfIo error, StreamSocket socket) {
   if (error == asio::error::operation_aborted) return;
   if (error) {
     // No descriptor is free: one may be soon.
-    pause.expires_after(kAcceptPause);
-    pause.async_wait([this](ErrorCodeOfIo cancelled) {
-      if (!cancelled) Accept();
+    listener.pause.expires_after(kAcceptPause);
+    listener.pause.async_wait([this, &listener](ErrorCodeOfIo cancelled) {
+      if (!cancelled) Accept(listener);
     });
     return;
   }
@@ -151,13 +180,15 @@ void HttpServer::Impl::OnAccept(ErrorCodeOfIo error, StreamSocket socket) {
     home->open.push_back(connection);
     connection->Start();
   }
-  Accept();
+  Accept(listener);
 }
 
-void HttpServer::Impl::CloseAcceptor() {
-  pause.cancel();
-  ErrorCodeOfIo ignored;
-  acceptor.close(ignored);
+void HttpServer::Impl::CloseAcceptors() {
+  for (const auto& listener : listeners) {
+    listener->pause.cancel();
+    ErrorCodeOfIo ignored;
+    listener->acceptor.close(ignored);
+  }
 }
 
 // What the server's thread says.
@@ -172,7 +203,7 @@ auto HttpServer::Impl::Ask(Function function) const {
 void HttpServer::Impl::Stop() {
   if (!thread.joinable()) return;
   asio::post(home->io, [this] {
-    CloseAcceptor();
+    CloseAcceptors();
     for (const auto& weak : std::exchange(home->open, {})) {
       if (const auto connection = weak.lock()) connection->Close();
     }
@@ -200,7 +231,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpAddress& addres
   impl->home->callbacks = std::move(callbacks);
   KVERN_RETURN_IF_ERROR(impl->Open());
   impl->work.emplace(impl->home->io.get_executor());
-  impl->Accept();
+  for (const auto& listener : impl->listeners) impl->Accept(*listener);
   impl->thread = std::thread([home = impl->home] { home->io.run(); });
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
@@ -208,7 +239,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpAddress& addres
 uint16_t HttpServer::port() const { return impl_->port; }
 
 std::string HttpServer::url() const {
-  const std::string& host = impl_->address.host;
+  const std::string host = HostsOf(impl_->address).front();
   if (host.starts_with('/')) return "unix:" + host;
   return fmt::format("{}://{}:{}", impl_->tls ? "https" : "http",
                      host.find(':') == host.npos ? host : "[" + host + "]", impl_->port);
@@ -228,7 +259,7 @@ Status HttpServer::ReloadTls() {
 void HttpServer::Drain() {
   impl_->Ask([this] {
     impl_->home->is_draining = true;
-    impl_->CloseAcceptor();
+    impl_->CloseAcceptors();
     for (const auto& weak : impl_->home->open) {
       if (const auto connection = weak.lock()) connection->Drain();
     }

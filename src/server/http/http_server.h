@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "server/http/message.h"
@@ -36,10 +37,15 @@ struct TlsFiles {
 };
 
 struct HttpAddress {
-  std::string host;   // an IP address, a name, or the path of a unix socket: begins with '/'
-  uint16_t port = 0;  // 0: one that is free
+  // An IP address, a name, or the path of a unix socket, which begins with '/'. Several addresses
+  // are separated by commas.
+  std::string host;
+  uint16_t port = 0;  // 0: one that is free on the first address
   std::optional<TlsFiles> tls = {};
 };
+
+// At least one.
+std::vector<std::string> HostsOf(const HttpAddress& address);
 
 struct HttpCallbacks {
   // Before the body is read: a reply instead of serving it, or none. Both on the server's thread:

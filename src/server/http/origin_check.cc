@@ -31,6 +31,14 @@ bool IsAddress(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
+// A page that this server sent: its Host has been found good.
+bool IsOwnOrigin(std::string_view origin, std::string_view host) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (origin.starts_with(scheme)) return EqualsIgnoringCase(origin.substr(scheme.size()), host);
+  }
+  return false;
+}
+
 bool Has(const std::vector<std::string>& list, std::string_view wanted) {
   return std::ranges::any_of(list, [wanted](const std::string& entry) {
     return entry == "*" || EqualsIgnoringCase(entry, wanted);
@@ -49,16 +57,20 @@ bool IsLocalOrigin(std::string_view origin) {
   return false;
 }
 
+bool IsServedHost(const HttpRequest& head, const OriginRules& rules) {
+  const auto name = HostName(head.Header("Host").value_or(""));
+  return name &&
+         (EqualsIgnoringCase(*name, "localhost") || IsAddress(*name) || Has(rules.hosts, *name));
+}
+
 std::optional<std::string> CheckOrigin(const HttpRequest& head, const OriginRules& rules) {
-  const std::string_view host = head.Header("Host").value_or("");
-  const auto name = HostName(host);
-  if (!name ||
-      !(EqualsIgnoringCase(*name, "localhost") || IsAddress(*name) || Has(rules.hosts, *name))) {
+  if (!IsServedHost(head, rules)) {
     return fmt::format("the host '{}' is not served: start with --allowed-hosts to serve it",
-                       host.substr(0, 100));
+                       head.Header("Host").value_or("").substr(0, 100));
   }
   const auto origin = head.Header("Origin");
-  if (origin && !IsLocalOrigin(*origin) && !Has(rules.origins, *origin)) {
+  if (origin && !IsLocalOrigin(*origin) && !IsOwnOrigin(*origin, *head.Header("Host")) &&
+      !Has(rules.origins, *origin)) {
     return fmt::format("pages of '{}' are not served: start with --cors-origins to serve them",
                        origin->substr(0, 100));
   }

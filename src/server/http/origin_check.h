@@ -22,6 +22,9 @@ struct OriginRules {
 // "localhost", "127.0.0.1" …: a web page on this machine, on any port.
 bool IsLocalOrigin(std::string_view origin);
 
+// Whether a request's Host is one of this server.
+bool IsServedHost(const HttpRequest& head, const OriginRules& rules);
+
 // What is wrong with a request's Host or Origin, or none.
 std::optional<std::string> CheckOrigin(const HttpRequest& head, const OriginRules& rules);
 
