@@ -49,10 +49,10 @@ TEST_F(AnthropicTest, NoMessagesAreATurnThatSaysNothing) {
 }
 
 TEST_F(AnthropicTest, ToolsCountInOpenAisForm) {
-  const auto parsed = ParseMessagesRequest(
-      Json::parse(R"({"messages": [{"role": "user", "content": "hi"}],
+  const auto parsed =
+      ParseMessagesRequest(Json::parse(R"({"messages": [{"role": "user", "content": "hi"}],
                       "tools": [{"name": "add", "input_schema": {"type": "object"}}]})"),
-      model_, /*needs_max_tokens=*/false);
+                           model_, /*needs_max_tokens=*/false);
   ASSERT_TRUE(std::holds_alternative<ApiRequest>(parsed));
   EXPECT_NE(TextOf(std::get<ApiRequest>(parsed).request.tokens)
                 .find(R"("name":"add","description":"","parameters":{"type":"object"})"),
