@@ -241,9 +241,9 @@ void HandleLlamaCompletion(const Call& call) {
   if (!HasSeveralPrompts(*body)) return GenerateLlama(call, *body);
   const Json prompts = std::exchange((*body)["prompt"], nullptr);
   if (prompts.size() > kMaxPrompts || (body->contains("stream") && (*body)["stream"] == true)) {
-    return call.Fail(BadField(
-        "prompt", fmt::format("may be several, at most {}, where stream is not true",
-                              kMaxPrompts)));
+    return call.Fail(
+        BadField("prompt",
+                 fmt::format("may be several, at most {}, where stream is not true", kMaxPrompts)));
   }
   const auto parts = ReplyParts::Make(call, prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
