@@ -139,12 +139,12 @@ class Plugin:
             problems += [f"not collected: {test}" for test in self.manifest if test not in ids]
         if problems:
             raise pytest.UsageError("\n".join(problems))
-        for item in items:
-            reason = self.manifest[item.nodeid]
-            # What llama-server skips is run like the others.
+        out = [item for item in items if self.manifest[item.nodeid] is not None]
+        config.hook.pytest_deselected(items=out)
+        self.results.update((item.nodeid, "out") for item in out)
+        items[:] = [item for item in items if self.manifest[item.nodeid] is None]
+        for item in items:  # what llama.cpp skips is run like the others
             item.own_markers = [mark for mark in item.own_markers if mark.name != "skip"]
-            if reason is not None:
-                item.add_marker(pytest.mark.skip(reason=reason))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item):
@@ -155,9 +155,7 @@ class Plugin:
             callspec.params[name] = self.recorded(name)
 
     def pytest_runtest_logreport(self, report):
-        if self.manifest[report.nodeid] is not None:
-            self.results[report.nodeid] = "out"
-        elif report.failed:
+        if report.failed:
             self.results[report.nodeid] = "failed"
         elif report.skipped:
             self.results[report.nodeid] = "skipped"
