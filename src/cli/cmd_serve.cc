@@ -180,9 +180,9 @@ Result<std::optional<text::ChatTemplate>> MakeNamedTemplate(
   const text::Tokenizer& tokenizer = *EngineAccess::TokenizerOf(engine);
   if (named->is_builtin && !tokenizer.adds_bos()) {
     const auto eos = tokenizer.eos();
-    KVERN_ASSIGN_OR_RETURN(auto made,
-                           text::ChatTemplate::Create(
-                               named->source, "", eos ? tokenizer.TokenText(*eos, true) : ""));
+    KVERN_ASSIGN_OR_RETURN(
+        auto made,
+        text::ChatTemplate::Create(named->source, "", eos ? tokenizer.TokenText(*eos, true) : ""));
     return std::optional(std::move(made));
   }
   KVERN_ASSIGN_OR_RETURN(auto made, text::MakeChatTemplate(tokenizer, named->source));
@@ -193,7 +193,8 @@ Result<std::optional<text::ChatTemplate>> MakeNamedTemplate(
 server::Serving ServingOf(Engine& engine, const EngineOptions& options, const ServerFlags& flags,
                           const text::ChatTemplate* named, const std::string& named_source) {
   server::Serving serving{.engine = &engine, .tokenizer = EngineAccess::TokenizerOf(engine)};
-  serving.template_source = named != nullptr ? named_source : EngineAccess::TemplateSourceOf(engine);
+  serving.template_source =
+      named != nullptr ? named_source : EngineAccess::TemplateSourceOf(engine);
   serving.chat_template = named;
   std::optional<text::ChatTemplate> chat_template;
   if (const auto& own = EngineAccess::ChatTemplateOf(engine); named == nullptr && own.ok()) {

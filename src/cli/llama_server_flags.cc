@@ -54,7 +54,9 @@ void AddIgnoredFlags(CLI::App& app, LlamaServerFlags& flags) {
     if (flag.has_value) {
       app.add_option_function<std::string>(flag.name, note, flag.why)->group(group);
     } else {
-      app.add_flag_callback(flag.name, [note] { note({}); }, flag.why)->group(group);
+      app.add_flag_callback(
+             flag.name, [note] { note({}); }, flag.why)
+          ->group(group);
     }
   }
 }
@@ -118,7 +120,8 @@ void AddLlamaServerFlags(CLI::App& app, LlamaServerFlags& flags, server::ServerO
   app.add_option_function<std::string>(
          "--reasoning",
          [&flags](const std::string& choice) {
-           flags.defaults.thinking = choice == "auto" ? std::nullopt : std::optional(choice == "on");
+           flags.defaults.thinking =
+               choice == "auto" ? std::nullopt : std::optional(choice == "on");
          },
          "Whether templates are told that the model may think: on, off, auto (default)")
       ->check(CLI::IsMember({"on", "off", "auto"}));

@@ -33,7 +33,7 @@ struct ServerOptions {
   bool has_slots = true;               // GET /slots
   bool has_metrics = true;             // GET /metrics
   bool has_ui = true;                  // GET /
-  bool is_model_strict = false;  // a request for another model is refused
+  bool is_model_strict = false;        // a request for another model is refused
   // Whose prompts share blocks: those of all tenants. None: each tenant's among themselves.
   std::optional<std::string> share_group = {};
   OriginRules origins = {};

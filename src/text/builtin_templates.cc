@@ -165,18 +165,10 @@ constexpr std::string_view kCommandR = R"jinja(
 )jinja";
 
 constexpr BuiltinTemplate kTemplates[] = {
-    {"chatml", kChatml},
-    {"command-r", kCommandR},
-    {"deepseek", kDeepseek},
-    {"deepseek2", kDeepseek2},
-    {"deepseek3", kDeepseek3},
-    {"gemma", kGemma},
-    {"llama2", kLlama2},
-    {"llama3", kLlama3},
-    {"mistral-v1", kMistralV1},
-    {"mistral-v3", kMistralV3},
-    {"mistral-v7", kMistralV7},
-    {"phi3", kPhi3},
+    {"chatml", kChatml},        {"command-r", kCommandR},   {"deepseek", kDeepseek},
+    {"deepseek2", kDeepseek2},  {"deepseek3", kDeepseek3},  {"gemma", kGemma},
+    {"llama2", kLlama2},        {"llama3", kLlama3},        {"mistral-v1", kMistralV1},
+    {"mistral-v3", kMistralV3}, {"mistral-v7", kMistralV7}, {"phi3", kPhi3},
     {"zephyr", kZephyr},
 };
 

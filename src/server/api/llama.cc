@@ -149,10 +149,10 @@ std::optional<ApiError> ReadOwnFields(const Json& body, const ModelInfo& model,
   sampling.num_logprobs = static_cast<int32_t>(llama.num_probs);
   if (llama.num_probs > 0 && llama.has_sampled_probs) {
     if (!AreCandidatesKnown(sampling)) {
-      fields.Fail(NotOffered(
-          "post_sampling_probs",
-          fmt::format("them without top_k from 1 to {}, or with penalties or logit_bias",
-                      kMaxSampledTopK)));
+      fields.Fail(
+          NotOffered("post_sampling_probs",
+                     fmt::format("them without top_k from 1 to {}, or with penalties or logit_bias",
+                                 kMaxSampledTopK)));
     }
     sampling.num_logprobs =
         sampling.temperature == 0

@@ -125,23 +125,23 @@ class LlamaFormat final : public AnswerFormat {
     const char* const stop_type = completion.finish == FinishReason::kLength ? "limit"
                                   : stop                                     ? "word"
                                                                              : "eos";
-    Json body = {{"index", index},
-                 {"content", completion.text},
-                 {"tokens",
-                  request_.llama.has_tokens ? TokenIds(completion.tokens) : Json::array()},
-                 {"id_slot", 0},
-                 {"stop", true},
-                 {"model", request_.model},
-                 {"tokens_predicted", completion.tokens.size()},
-                 {"tokens_evaluated", report.prompt_tokens},
-                 {"generation_settings", GenerationSettings(request_, report.seed)},
-                 {"prompt", request_.llama.prompt},
-                 {"has_new_line", completion.text.find('\n') != completion.text.npos},
-                 {"truncated", IsTruncated(completion)},
-                 {"stop_type", stop_type},
-                 {"stopping_word", stop.value_or("")},
-                 {"tokens_cached", report.prompt_tokens + completion.tokens.size() - 1},
-                 {"timings", TimingsOf(report)}};
+    Json body = {
+        {"index", index},
+        {"content", completion.text},
+        {"tokens", request_.llama.has_tokens ? TokenIds(completion.tokens) : Json::array()},
+        {"id_slot", 0},
+        {"stop", true},
+        {"model", request_.model},
+        {"tokens_predicted", completion.tokens.size()},
+        {"tokens_evaluated", report.prompt_tokens},
+        {"generation_settings", GenerationSettings(request_, report.seed)},
+        {"prompt", request_.llama.prompt},
+        {"has_new_line", completion.text.find('\n') != completion.text.npos},
+        {"truncated", IsTruncated(completion)},
+        {"stop_type", stop_type},
+        {"stopping_word", stop.value_or("")},
+        {"tokens_cached", report.prompt_tokens + completion.tokens.size() - 1},
+        {"timings", TimingsOf(report)}};
     if (index == 0) AddReceipt(report, body);
     return body;
   }

@@ -105,8 +105,7 @@ Json NamedToken(const ModelText& text, TokenId id) {
 
 Json TimingsOf(const Report& report) {
   const int64_t ttft_us = report.ttft_us.value_or(0);
-  const double prompt_ms =
-      Milliseconds(report.ttft_us ? ttft_us - report.queue_us.value_or(0) : 0);
+  const double prompt_ms = Milliseconds(report.ttft_us ? ttft_us - report.queue_us.value_or(0) : 0);
   const double predicted_ms =
       Milliseconds(report.ttft_us ? report.total_us.value_or(ttft_us) - ttft_us : 0);
   Json timings = MakeTimings(report.prompt.hit(), report.prompt_tokens - report.prompt.hit(),
@@ -123,12 +122,10 @@ std::vector<Json> PromptProgress::Take(const Report& report) {
   const size_t total = report.prompt_tokens, cached = report.prompt.hit();
   const auto tell = [&](size_t processed, int64_t now_us) {
     const double ms = Milliseconds(now_us - admitted_us_);
-    news.push_back({{"prompt_progress",
-                     {{"total", total},
-                      {"cache", cached},
-                      {"processed", processed},
-                      {"time_ms", ms}}},
-                    {"timings", MakeTimings(cached, processed - cached, ms, 0, 0)}});
+    news.push_back(
+        {{"prompt_progress",
+          {{"total", total}, {"cache", cached}, {"processed", processed}, {"time_ms", ms}}},
+         {"timings", MakeTimings(cached, processed - cached, ms, 0, 0)}});
     told_ = processed;
   };
   for (; num_events_ < report.events.size(); ++num_events_) {

@@ -26,8 +26,8 @@ class PromptProgress {
   std::vector<nlohmann::ordered_json> Take(const Report& report);
 
  private:
-  size_t num_events_ = 0;              // that were seen
-  std::optional<size_t> told_ = {};    // tokens
+  size_t num_events_ = 0;            // that were seen
+  std::optional<size_t> told_ = {};  // tokens
   int64_t admitted_us_ = 0;
 };
 

@@ -85,8 +85,7 @@ TEST_F(LlamaTest, BiasesAreOfIdsOrOfTexts) {
 }
 
 TEST_F(LlamaTest, OnlyTheFieldsThatAreAskedForAreTold) {
-  const ApiRequest request =
-      Ok(R"({"prompt": "ab", "n_predict": 3,
+  const ApiRequest request = Ok(R"({"prompt": "ab", "n_predict": 3,
              "response_fields": ["content", "generation_settings/n_predict", "nothing/at/all"]})");
   const auto format = MakeLlamaFormat(request, model_, 2);
   const Answer answer{.completions = {Say("xyz", -1)}, .report = {}};

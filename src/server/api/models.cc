@@ -42,22 +42,22 @@ void HandleProps(const Call& call) {
   const auto spelling = [&serving](std::optional<TokenId> id) {
     return id ? serving.text->TokenBytes(*id) : std::string();
   };
-  call.Reply({{"default_generation_settings",
-               {{"params", DefaultSettings(serving.info.defaults)},
-                {"n_ctx", serving.engine->context()}}},
-              {"total_slots", serving.options.scheduler.max_running},
-              {"model_alias", serving.name},
-              {"model_path", serving.file_name},
-              {"modalities", {{"vision", false}, {"audio", false}, {"video", false}}},
-              {"endpoint_slots", options.has_slots},
-              {"endpoint_props", false},  // there is none that changes them
-              {"endpoint_metrics", options.has_metrics},
-              {"ui", options.has_ui},
-              {"chat_template", serving.template_source},
-              {"bos_token", spelling(serving.tokenizer->bos())},
-              {"eos_token", spelling(serving.tokenizer->eos())},
-              {"build_info", SystemFingerprint(serving.info)},
-              {"fingerprint", serving.engine->fingerprint()}});
+  call.Reply(
+      {{"default_generation_settings",
+        {{"params", DefaultSettings(serving.info.defaults)}, {"n_ctx", serving.engine->context()}}},
+       {"total_slots", serving.options.scheduler.max_running},
+       {"model_alias", serving.name},
+       {"model_path", serving.file_name},
+       {"modalities", {{"vision", false}, {"audio", false}, {"video", false}}},
+       {"endpoint_slots", options.has_slots},
+       {"endpoint_props", false},  // there is none that changes them
+       {"endpoint_metrics", options.has_metrics},
+       {"ui", options.has_ui},
+       {"chat_template", serving.template_source},
+       {"bos_token", spelling(serving.tokenizer->bos())},
+       {"eos_token", spelling(serving.tokenizer->eos())},
+       {"build_info", SystemFingerprint(serving.info)},
+       {"fingerprint", serving.engine->fingerprint()}});
 }
 
 }  // namespace kvern::server

@@ -23,8 +23,8 @@ constexpr size_t kMaxCount = size_t{1} << 31;
 constexpr float kMaxFloat = std::numeric_limits<float>::max();
 
 void ReadSampling(FieldReader& fields, const RequestDefaults& defaults, SamplingParams& params) {
-  const auto number = [&fields](const char* name, float low, float high,
-                                std::optional<float> usual, float otherwise) {
+  const auto number = [&fields](const char* name, float low, float high, std::optional<float> usual,
+                                float otherwise) {
     return fields.Number(name, low, high).value_or(usual.value_or(otherwise));
   };
   const auto integer = [&fields](const char* name, std::optional<int32_t> usual,

@@ -53,12 +53,12 @@ struct ModelInfo {
 
 // What llama-server's clients may ask for beside the answer, of any endpoint.
 struct LlamaFields {
-  bool has_token_timings = false;       // "timings_per_token"
-  bool has_progress = false;            // "return_progress"
-  bool is_verbose = false;              // "verbose"
-  bool has_tokens = false;              // "return_tokens"
-  bool has_sampled_probs = false;       // "post_sampling_probs"
-  size_t num_probs = 0;                 // "n_probs"
+  bool has_token_timings = false;  // "timings_per_token"
+  bool has_progress = false;       // "return_progress"
+  bool is_verbose = false;         // "verbose"
+  bool has_tokens = false;         // "return_tokens"
+  bool has_sampled_probs = false;  // "post_sampling_probs"
+  size_t num_probs = 0;            // "n_probs"
   std::vector<TokenId> ignored_ends = {};
   std::string prompt = {};              // as text, where it is told
   std::vector<std::string> shown = {};  // "response_fields"; empty: all

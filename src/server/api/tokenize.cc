@@ -79,12 +79,12 @@ void HandleApplyTemplate(const Call& call) {
   ReadConversation(fields, serving.info.defaults, marks, [&](const Conversation& asked) -> Status {
     const text::jinja::LocalTime now = text::CurrentLocalTime();
     const Json variables = TemplateVariables(asked, now);
-    KVERN_ASSIGN_OR_RETURN(prompt, serving.chat_template->Render(
-                                       {.messages = asked.messages,
-                                        .tools = asked.tools,
-                                        .variables = &variables,
-                                        .add_generation_prompt = asked.add_generation_prompt,
-                                        .now = now}));
+    KVERN_ASSIGN_OR_RETURN(
+        prompt, serving.chat_template->Render({.messages = asked.messages,
+                                               .tools = asked.tools,
+                                               .variables = &variables,
+                                               .add_generation_prompt = asked.add_generation_prompt,
+                                               .now = now}));
     prompt += asked.answer_start;
     return {};
   });

@@ -110,12 +110,11 @@ Status HttpServer::Impl::Open() {
 Status HttpServer::Impl::OpenTcp(const std::string& host) {
   ErrorCodeOfIo error;
   tcp::resolver resolver(home->io);
-  const auto found =
-      resolver.resolve(host, std::to_string(port != 0 ? port : address.port),
-                       tcp::resolver::passive, error);
+  const auto found = resolver.resolve(host, std::to_string(port != 0 ? port : address.port),
+                                      tcp::resolver::passive, error);
   if (error || found.empty()) {
-    return Errorf(ErrorCode::kInvalidArgument, "--host: {} is no address of this machine: {}",
-                  host, error.message());
+    return Errorf(ErrorCode::kInvalidArgument, "--host: {} is no address of this machine: {}", host,
+                  error.message());
   }
   KVERN_RETURN_IF_ERROR(ListenOn(found.begin()->endpoint(), host));
   const StreamEndpoint endpoint = listeners.back()->acceptor.local_endpoint(error);
@@ -140,8 +139,7 @@ Status HttpServer::Impl::OpenLocal() {
 }
 
 Status HttpServer::Impl::ListenOn(const StreamEndpoint& endpoint, const std::string& host) {
-  Acceptor& acceptor =
-      listeners.emplace_back(std::make_unique<Listener>(home->io))->acceptor;
+  Acceptor& acceptor = listeners.emplace_back(std::make_unique<Listener>(home->io))->acceptor;
   ErrorCodeOfIo error;
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
@@ -156,10 +154,10 @@ Status HttpServer::Impl::ListenOn(const StreamEndpoint& endpoint, const std::str
 }
 
 void HttpServer::Impl::Accept(Listener& listener) {
-  listener.acceptor.async_accept(
-      home->io, [this, &listener](ErrorCodeOfIo error, StreamSocket socket) {
-        OnAccept(listener, error, std::move(socket));
-      });
+  listener.acceptor.async_accept(home->io,
+                                 [this, &listener](ErrorCodeOfIo error, StreamSocket socket) {
+                                   OnAccept(listener, error, std::move(socket));
+                                 });
 }
 
 void HttpServer::Impl::OnAccept(Listener& listener, ErrorCodeOfIo error, StreamSocket socket) {

@@ -1,13 +1,13 @@
-"""Makes llama.cpp's server tests run with another model and another server; their files stay as they are.
+"""Makes llama.cpp's server tests run with another model and server; their files stay as they are.
 
 - No models are fetched, and expected texts become "not empty".
-- The manifest names every test that is collected: run, or out with a reason. A test that it does not
-  name fails the run, and so does one that it names and that is not there.
+- The manifest names every test that is collected: run, or out with a reason. A test that it does
+  not name fails the run, and so does one that it names and that is not there.
 - Numbers that depend on the model are recorded from llama-server (replacements.py), with
   KVERN_RECORD=1, and expected otherwise.
 
-Environment: KVERN_MANIFEST, KVERN_RECORDED (a JSON file), KVERN_RECORD, KVERN_RESULTS (a JSON file to
-write: what became of each test).
+Environment: KVERN_MANIFEST, KVERN_RECORDED (a JSON file), KVERN_RECORD, KVERN_RESULTS (a JSON file
+to write: what became of each test).
 """
 
 import _pytest.assertion.rewrite as rewrite
@@ -74,7 +74,7 @@ class Recorded:
         if IS_RECORDING:
             return AnyValue(lambda value: values.__setitem__(key, value))
         if key not in values:
-            pytest.fail(f"{self.path}: lacks '{key}' of {self.test}: scripts/test-llama-server --record")
+            pytest.fail(f"{self.path}: lacks '{key}': run scripts/test-llama-server --record")
         return values[key]
 
     def save(self):
@@ -83,34 +83,30 @@ class Recorded:
 
 
 class Replacer(ast.NodeTransformer):
-    def __init__(self, replaced):
-        self.replaced = replaced
-        self.expressions = None
-
-    def visit_FunctionDef(self, node):
-        self.expressions = replacements.REPLACEMENTS.get(node.name)
-        if self.expressions is None:
-            return node
-        self.generic_visit(node)
-        self.replaced.update((node.name, text) for text in self.expressions)
-        for text in self.expressions:
-            assert text in self.found, f"{node.name}: has no {text}"
-        return node
-
-    found = frozenset()
-
-    def generic_visit(self, node):
-        if isinstance(node, ast.expr) and not isinstance(getattr(node, "ctx", None), ast.Store):
-            other = self.expressions.get(ast.unparse(node))
-            if other is not None:
-                self.found |= {ast.unparse(node)}
-                return ast.copy_location(ast.parse(other, mode="eval").body, node)
-        return super().generic_visit(node)
+    def __init__(self, expressions):
+        self.expressions = expressions
+        self.found = set()
 
     def visit(self, node):
-        if isinstance(node, ast.FunctionDef):
-            return self.visit_FunctionDef(node)
+        if isinstance(node, ast.expr) and not isinstance(getattr(node, "ctx", None), ast.Store):
+            text = ast.unparse(node)
+            if text in self.expressions:
+                self.found.add(text)
+                other = ast.parse(self.expressions[text], mode="eval").body
+                return ast.copy_location(other, node)
         return self.generic_visit(node)
+
+
+def replace_expressions(tree):
+    for node in tree.body:
+        expressions = replacements.REPLACEMENTS.get(getattr(node, "name", None), {})
+        replacer = Replacer(expressions)
+        if expressions:
+            replacer.visit(node)
+        missing = set(expressions) - replacer.found
+        if missing:
+            raise pytest.UsageError(f"{node.name}: has no {missing} any more: see replacements.py")
+    ast.fix_missing_locations(tree)
 
 
 class Plugin:
@@ -130,12 +126,7 @@ class Plugin:
         rewrite_asserts = rewrite.rewrite_asserts
 
         def rewrite_with_replacements(tree, *arguments):
-            replacer = Replacer(set())
-            tree.body = [
-                replacer.visit(node) if isinstance(node, ast.FunctionDef) else node
-                for node in tree.body
-            ]
-            ast.fix_missing_locations(tree)
+            replace_expressions(tree)
             return rewrite_asserts(tree, *arguments)
 
         rewrite.rewrite_asserts = rewrite_with_replacements
@@ -148,12 +139,12 @@ class Plugin:
             problems += [f"not collected: {test}" for test in self.manifest if test not in ids]
         if problems:
             raise pytest.UsageError("\n".join(problems))
-        for item in items:
-            reason = self.manifest[item.nodeid]
-            # What llama-server skips is run like the others.
+        out = [item for item in items if self.manifest[item.nodeid] is not None]
+        config.hook.pytest_deselected(items=out)
+        self.results.update((item.nodeid, "out") for item in out)
+        items[:] = [item for item in items if self.manifest[item.nodeid] is None]
+        for item in items:  # what llama.cpp skips is run like the others
             item.own_markers = [mark for mark in item.own_markers if mark.name != "skip"]
-            if reason is not None:
-                item.add_marker(pytest.mark.skip(reason=reason))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item):
@@ -164,9 +155,7 @@ class Plugin:
             callspec.params[name] = self.recorded(name)
 
     def pytest_runtest_logreport(self, report):
-        if self.manifest[report.nodeid] is not None:
-            self.results[report.nodeid] = "out"
-        elif report.failed:
+        if report.failed:
             self.results[report.nodeid] = "failed"
         elif report.skipped:
             self.results[report.nodeid] = "skipped"

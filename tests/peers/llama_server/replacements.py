@@ -1,14 +1,15 @@
-"""Expressions of llama.cpp's server tests that are about their model, and what stands for them here.
+"""Expressions of llama.cpp's server tests that are about their model, and what is here instead.
 
 The tests were written for a model with 512 tokens in its vocabulary. What a prompt has in tokens or
 begins with is recorded from llama-server (`recorded`: the value with that name, of that test, the
-first, second … time that it is asked for); texts that are to be longer than a context are made so.
+first, second … time that it is asked for); texts that have to be too long are made longer.
 """
 
 # {test function: {expression as ast.unparse() writes it: another}}
 REPLACEMENTS = {
     "test_tokenize_with_bos": {
-        "res_tok.body['tokens'][0] == bosId": "res_tok.body['tokens'][0] == recorded('first token')",
+        "res_tok.body['tokens'][0] == bosId":
+            "res_tok.body['tokens'][0] == recorded('first token')",
     },
     "test_completion_response_fields": {"'<s> ' + prompt": "recorded('prompt')"},
     "test_chat_template": {
