@@ -58,8 +58,7 @@ class RequestRow {
     const {state, waits_for: cause, completion_tokens: said, max_tokens: most} = request;
     setText(this.name, endpointName(request.endpoint));
     const place = chatRequests.has(request.id) ? 'this page' : request.tenant;
-    const age = isOver(request) ? `${clockTime(request.created)}`
-                                : formats.duration(Math.max(0, now - request.created));
+    const age = isOver(request) ? clockTime(request.created) : formats.age(now - request.created);
     setText(this.who, place ? `${place}, ${age}` : age);
     this.state.dataset.state = state;
     setText(this.state, (STATE_NAMES[state] ?? state) +
