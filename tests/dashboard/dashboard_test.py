@@ -4,9 +4,12 @@ Run by scripts/test-dashboard: dashboard_test.py KVERN DEFAULT_MODEL TINY_MODELS
 the folder KVERN_PICTURES.
 """
 
+import hashlib
+import http.client
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -28,18 +31,19 @@ STORY = "Once upon a time there was a small fox who lived at the edge of a great
 class Asker(threading.Thread):
     """A client that reads a long answer; `status` is set when its connection has ended."""
 
-    def __init__(self, server, prompt, max_tokens, **fields):
+    def __init__(self, server, prompt, max_tokens, key=KEY):
         super().__init__(daemon=True)
         self.server = server
+        self.headers = {"Authorization": f"Bearer {key}"}
         self.body = {"prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True,
-                     "temperature": 0, **fields}
+                     "temperature": 0}
         self.status = None
         self.start()
 
     def run(self):
         try:
-            self.status = self.server.post("/v1/completions", self.body)[0]
-        except OSError:
+            self.status = self.server.post("/v1/completions", self.body, headers=self.headers)[0]
+        except (OSError, http.client.HTTPException):
             self.status = "cut"
 
 
@@ -114,7 +118,7 @@ class Chat(DashboardTest):
         self.browser.wait_for_text(".message:last-child .usage", "Kept prefix")
         self.wait_for_reply(2)
         edited = self.usage(-1)
-        # All of the conversation before the edit, and the edited message only as far as it is equal.
+        # All of the conversation before the edit; of the edited message as far as it is equal.
         self.assertGreater(edited["cached"], before)
         self.assertLess(edited["cached"], edited["prompt"])
         self.assertIn(f"{edited['cached']} of {edited['prompt']} tokens",
@@ -142,7 +146,8 @@ class Chat(DashboardTest):
     def check_usage_is_the_servers(self, server, usage):
         newest = next(request for request in server.get("/requests")[2]["data"]
                       if request["state"] == "finished")
-        self.assertEqual(usage, {"prompt": newest["prompt_tokens"], "cached": newest["found_tokens"]})
+        self.assertEqual(usage, {"prompt": newest["prompt_tokens"],
+                                 "cached": newest["found_tokens"]})
 
     def check_tokens(self, usage):
         self.browser.find(".message:last-child summary").click()
@@ -353,6 +358,37 @@ class Safety(DashboardTest):
         self.browser.wait("a question", lambda: self.browser.find("#lock").is_displayed())
         self.assertNotIn("kvern-key", json.dumps(self.browser.run("return {...sessionStorage}")))
         self.check_clean(allowed=["401"])
+
+    def test_a_key_sees_what_it_may(self):
+        keys = self.enterContext(tempfile.NamedTemporaryFile("w", suffix=".keys"))
+        keys.write("".join(f"blake2b:{hashlib.blake2b(key.encode(), digest_size=32).hexdigest()} "
+                           f"tenant={key} rights={rights}\n"
+                           for key, rights in (("ann", "infer,inspect"), ("bob", "infer"))))
+        keys.flush()
+        server = self.serve("--api-key-file", keys.name)
+        asker = Asker(server, STORY, 3000, key="bob")
+        self.open(server)
+        self.browser.wait("a question", lambda: self.browser.find("#lock").is_displayed())
+        self.browser.find("#key").send_keys("ann", Keys.ENTER)
+        self.wait_for_status()
+        # Of bob's request and its memory nothing is seen.
+        self.assertEqual(self.browser.all("#live-rows tr"), [])
+        self.assertTrue(self.browser.find("#own-part").is_displayed())
+        for part in self.browser.all(".for-all"):
+            self.assertFalse(part.is_displayed())
+        self.assertEqual(self.browser.text("[data-field='pool.active'][data-format=bytes]"), "0 B")
+        self.say("Hi")
+        self.wait_for_reply(1)
+        self.check_accessible("a tenant's view")
+        self.browser.find("#forget-key").click()
+        self.browser.find("#key").send_keys("bob", Keys.ENTER)
+        self.browser.wait_for_text("#banner", "This key may chat")
+        self.assertFalse(self.browser.find("#overview").is_displayed())
+        self.assertTrue(self.browser.find("#draft").is_displayed())
+        self.check_accessible("a chat alone")
+        self.check_clean(allowed=["401", "403"])
+        server.process.kill()
+        asker.join(30)
 
     def test_what_is_put_into_the_page_does_not_run(self):
         self.open(self.serve())

@@ -32,8 +32,8 @@ const meanOf = (values) => {
   return numbers.length ? sumOf(numbers) / numbers.length : null;
 };
 
-// A chart of `series`, each {name, key, value(point) → number or null}. Kinds: "lines", "areas" that
-// stand on each other, and "shares": bars of what each series is of all of them.
+// A chart of `series`, each {name, key, value(point) → number or null}. Kinds: "lines", "areas"
+// that stand on each other, and "shares": bars of what each series is of all of them.
 class Chart {
   constructor(host, {title, kind, series, format, isSmall = false, maximum = null}) {
     Object.assign(this, {title, kind, series, format, isSmall, maximum});
@@ -142,7 +142,8 @@ class Chart {
   bars() {
     const bars = Array.from({length: this.numBars}, () => this.series.map(() => 0));
     for (const point of this.points) {
-      const bar = bars[Math.min(this.numBars - 1, Math.floor(this.place(point.time) * this.numBars))];
+      const place = Math.floor(this.place(point.time) * this.numBars);
+      const bar = bars[Math.min(this.numBars - 1, place)];
       this.series.forEach(({value}, s) => { bar[s] += value(point) ?? 0; });
     }
     return bars;
@@ -197,7 +198,8 @@ class Chart {
         const number = isShares ? sumOf(values.filter(isNumber)) : meanOf(values);
         return make('td', {}, say(this.format, number));
       });
-      return make('tr', {}, make('th', {scope: 'row'}, clockTime(minute * 60).slice(0, 5)), ...cells);
+      const time = clockTime(minute * 60).slice(0, 5);
+      return make('tr', {}, make('th', {scope: 'row'}, time), ...cells);
     });
     this.table.replaceChildren(make('thead', {}, head), make('tbody', {}, ...rows));
   }
