@@ -40,15 +40,19 @@ enum class FinishReason {
 };
 std::string_view ToString(FinishReason reason);  // "stop", "length", …
 
+// The first so many prompt tokens are kept for `ttl_us` after they were computed, as far as the
+// tenant's budget (ModelOptions::span_share) goes; Report::spans says how far that was.
+struct CacheSpan {
+  size_t num_tokens = 0;
+  int64_t ttl_us = 300'000'000;
+};
+
 // How a request uses the prefix cache. Never changes the answer.
 struct CacheUse {
   bool use = true;      // false: takes nothing from others, and gives them nothing
   bool publish = true;  // false: others cannot take what this one computes
   kv::Retention retention = kv::Retention::kNormal;
-  // The first so many prompt tokens are kept for `span_ttl_us` after they were computed, as far as
-  // the tenant's budget goes; Report::span says how far that was.
-  size_t span_tokens = 0;
-  int64_t span_ttl_us = 300'000'000;
+  std::vector<CacheSpan> spans = {};
 };
 
 struct Chunk;
@@ -120,6 +124,16 @@ struct LifecycleEvent {
 };
 std::string_view ToString(LifecycleEvent::Kind kind);
 
+// What a live request waits for.
+enum class WaitCause {
+  kTurn,    // max_running sequences, or the tokens of a step
+  kMemory,  // blocks
+  kPrefix,  // that another request computes
+  kTier,    // a load
+  kReader,  // who is behind
+};
+std::string_view ToString(WaitCause cause);  // "turn", …
+
 // How a request fared. Prompt figures are those of completion 0.
 struct Report {
   uint64_t id = 0;
@@ -132,13 +146,14 @@ struct Report {
   size_t prefilled_tokens = 0;  // computed, of prompts; after preemption again
   size_t blocks_peak = 0;       // held at once, shared ones included
   size_t preemptions = 0;
-  size_t drafted_tokens = 0;   // by speculation …
-  size_t accepted_tokens = 0;  // … and how many of them were what the model said
-  kv::SpanGrant span = {};
-  std::optional<int64_t> queue_us = {};  // until its first step
-  std::optional<int64_t> ttft_us = {};   // until its first token
-  std::optional<int64_t> total_us = {};  // until its end
-  double tpot_us = 0;                    // between tokens after the first, mean
+  size_t drafted_tokens = 0;                // by speculation …
+  size_t accepted_tokens = 0;               // … and how many of them were what the model said
+  std::vector<kv::SpanGrant> spans = {};    // those of CacheUse, once the prompt is computed
+  std::optional<int64_t> queue_us = {};     // until its first step
+  std::optional<int64_t> ttft_us = {};      // until its first token
+  std::optional<int64_t> total_us = {};     // until its end
+  double tpot_us = 0;                       // between tokens after the first, mean
+  std::optional<WaitCause> waits_for = {};  // none: it is computed, or has ended
   std::vector<LifecycleEvent> events = {};
   // JSON: fingerprint, request with its seed, finish reasons and digest of the answer (rule G7).
   // Once all completions have ended well: `kvern verify` replays it.
@@ -200,6 +215,7 @@ struct ModelOptions {
   std::string v_dtype = "f16";
   std::string isa = "auto";
   std::string eviction = "lru";
+  double span_share = 0.25;  // of the KV memory: what spans of one tenant may keep
 };
 
 struct SchedulerOptions {

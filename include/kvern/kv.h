@@ -271,7 +271,7 @@ class KvCache {
   std::vector<Event> TakeEvents();
 
   // Protects the cached prefix of `tokens` for `ttl_us`, as far as the tenant's budget goes: it is
-  // evicted after everything else (and then only for running work). Lengthens an earlier span.
+  // evicted last (and then only for running work). Lengthens an earlier span; 0 ends it.
   SpanGrant KeepSpan(NamespaceId ns, std::span<const TokenId> tokens, int64_t ttl_us);
 
   // Evicts everything that nobody holds, of one namespace or of all. Returns the blocks evicted.

@@ -32,6 +32,7 @@ namespace {
 struct ServerFlags {
   EngineFlags engine;
   std::optional<size_t> kv_tokens;
+  double span_share = ModelOptions().span_share;
   SchedulerOptions scheduler;
   SpeculationOptions speculation;
   server::ServeOptions serve;
@@ -110,11 +111,6 @@ void NotifySystemd(std::string_view state) {
   ::close(socket);
 }
 
-void Log(const std::string& line) {
-  fmt::print(stderr, "kvern: {}\n", line);
-  std::fflush(stderr);
-}
-
 bool IsLocal(const std::string& host) {
   return host.starts_with('/') || host == "localhost" || host == "127.0.0.1" || host == "::1";
 }
@@ -142,10 +138,11 @@ Result<EngineOptions> EngineOptionsOf(const ServerFlags& flags) {
   EngineOptions options{.scheduler = flags.scheduler, .speculation = flags.speculation};
   KVERN_RETURN_IF_ERROR(SetEngineOptions(flags.engine, options));
   options.model.kv_tokens = flags.kv_tokens;
+  options.model.span_share = flags.span_share;
   return options;
 }
 
-server::Serving ServingOf(Engine& engine, const ServerFlags& flags) {
+server::Serving ServingOf(Engine& engine, const EngineOptions& options, const ServerFlags& flags) {
   server::Serving serving{.engine = &engine,
                           .tokenizer = EngineAccess::TokenizerOf(engine),
                           .template_source = EngineAccess::TemplateSourceOf(engine),
@@ -162,7 +159,7 @@ server::Serving ServingOf(Engine& engine, const ServerFlags& flags) {
   serving.loaded_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                               std::chrono::system_clock::now().time_since_epoch())
                               .count();
-  serving.max_running = flags.scheduler.max_running;
+  serving.options = options;
   return serving;
 }
 
@@ -173,8 +170,8 @@ void WaitForTheEnd(server::Server& server, ServeEvents& events) {
     switch (events.Pop()) {
       case ServeEvent::kReload: {
         const Status status = server.Reload();
-        Log(status.ok() ? "keys and certificates were read again"
-                        : status.error().message + ": the old ones stay in use");
+        server.log().Say(status.ok() ? "keys and certificates were read again"
+                                     : status.error().message + ": the old ones stay in use");
         break;
       }
       case ServeEvent::kStop:
@@ -182,7 +179,7 @@ void WaitForTheEnd(server::Server& server, ServeEvents& events) {
           server.CutOff();
           break;
         }
-        Log("stopping when requests have ended; a second signal cuts them off");
+        server.log().Say("stopping when requests have ended; a second signal cuts them off");
         NotifySystemd("STOPPING=1");
         drain = std::thread([&] {
           server.Drain();
@@ -214,7 +211,7 @@ Status Serve(ServerFlags& flags) {
   server::Serving serving;
   KVERN_ASSIGN_OR_RETURN(const auto server,
                          server::Server::Listen(flags.serve, std::move(keys), clock));
-  Log(fmt::format("{}: loading {}", server->url(), options.model.path));
+  server->log().Say(fmt::format("{}: loading {}", server->url(), options.model.path));
   std::thread loader([&] {
     engine = Engine::Open(options);
     events.Push(ServeEvent::kLoaded);
@@ -226,9 +223,9 @@ Status Serve(ServerFlags& flags) {
   loader.join();
   KVERN_RETURN_IF_ERROR(engine.ok() ? Status() : Status(engine.error()));
   if (is_stopped) return {};
-  serving = ServingOf(**engine, flags);
+  serving = ServingOf(**engine, options, flags);
   server->SetServing(serving);
-  Log(fmt::format("{}: serving {}", server->url(), serving.name));
+  server->log().Say(fmt::format("{}: serving {}", server->url(), serving.name));
   NotifySystemd("READY=1");
   WaitForTheEnd(*server, events);
   return {};
@@ -298,10 +295,14 @@ Action DeclareServe(CLI::App& app) {
   app.add_option("--kv-tokens", flags->kv_tokens,
                  "Tokens that the KV cache has room for (default: four contexts)");
   SchedulerOptions& scheduler = flags->scheduler;
-  app.add_option("--parallel", scheduler.max_running, "Sequences that are computed at once")
+  app.add_option("--parallel,--max-running", scheduler.max_running,
+                 "Sequences that are computed at once")
       ->capture_default_str()
       ->envname("LLAMA_ARG_N_PARALLEL");
   app.add_option("--max-waiting", scheduler.max_waiting, "Requests that wait; beyond it 503")
+      ->capture_default_str();
+  app.add_option("--span-share", flags->span_share,
+                 "Share of the KV memory that marked prompts of one tenant may keep")
       ->capture_default_str();
   app.add_option("--policy", scheduler.policy, "Who is next: fcfs, priority, lpm")
       ->capture_default_str();
@@ -316,6 +317,14 @@ Action DeclareServe(CLI::App& app) {
   app.add_flag("--strict-model", options.is_model_strict, "Refuse requests for other models");
   app.add_option("--share-prefixes", options.share_group,
                  "A name for all tenants, whose prompts then share the cache");
+  app.add_flag("--log-json", options.has_json_log, "Log lines are JSON objects");
+  app.add_option_function<double>(
+      "--log-interval",
+      [&options](double seconds) {
+        constexpr double kPeriod = double{server::History::kPeriodUs} / 1e6;
+        options.log_points = seconds <= 0 ? 0 : std::max<size_t>(1, std::lround(seconds / kPeriod));
+      },
+      "Seconds that a line sums up, while there is work; 0: no such lines (default: 60)");
   AddNetworkFlags(app, *flags);
   AddLimitFlags(app, flags->serve.limits);
   return [flags] { return Serve(*flags); };

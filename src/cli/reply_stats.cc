@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <iterator>
-
 namespace kvern::cli {
 namespace {
 
@@ -37,15 +35,6 @@ std::string FormatStats(const ReplyStats& stats) {
   return fmt::format("prefill {} tokens{}, {:.1f} t/s; decode {} tokens, {:.1f} t/s; KV cache {}",
                      stats.prompt_tokens, cached, stats.prefill_rate(), stats.reply_tokens,
                      stats.decode_rate(), FormatBytes(stats.kv_bytes));
-}
-
-std::string FormatBytes(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  auto value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace kvern::cli

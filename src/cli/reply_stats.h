@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/byte_text.h"
+
 namespace kvern::cli {
 
 struct ReplyStats {
@@ -24,8 +26,5 @@ ReplyStats operator+(const ReplyStats& earlier, const ReplyStats& later);
 
 // "prefill 31 tokens (12 cached), 310.2 t/s; decode 64 tokens, 121.7 t/s; KV cache 2.1 MiB".
 std::string FormatStats(const ReplyStats& stats);
-
-// "512 B", "22.5 KiB", "1.2 GiB".
-std::string FormatBytes(uint64_t bytes);
 
 }  // namespace kvern::cli

@@ -13,7 +13,6 @@
 #include "cli/progress.h"
 #include "cli/serve_mixed_prefill.h"
 #include "cli/serve_output.h"
-#include "cli/serve_verdict.h"
 
 namespace kvern::cli {
 namespace {

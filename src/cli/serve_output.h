@@ -8,7 +8,6 @@
 
 #include "cli/serve_mixed_prefill.h"
 #include "cli/serve_statistics.h"
-#include "cli/serve_verdict.h"
 
 namespace kvern::cli {
 

@@ -74,11 +74,9 @@ void AddSamples(const std::vector<EngineSample>& samples, ServeSummary& summary)
     running += static_cast<double>(sample.running);
     summary.peak_active_bytes = std::max(summary.peak_active_bytes, sample.bytes.active);
     summary.peak_running = std::max(summary.peak_running, sample.running);
-    if (sample.running == 0) continue;
-    const double held = static_cast<double>(sample.bytes.active + sample.bytes.reserved);
-    const double wanted = held * static_cast<double>(sample.running + sample.waiting) /
-                          static_cast<double>(sample.running);
-    summary.peak_wanted_bytes = std::max(summary.peak_wanted_bytes, static_cast<size_t>(wanted));
+    summary.peak_wanted_bytes =
+        std::max(summary.peak_wanted_bytes,
+                 engine::WantedBytes(sample.bytes, sample.running, sample.waiting));
   }
   const double count = static_cast<double>(samples.size());
   const auto mean = [count](double sum) { return static_cast<size_t>(std::llround(sum / count)); };
@@ -87,14 +85,6 @@ void AddSamples(const std::vector<EngineSample>& samples, ServeSummary& summary)
                         .reserved = mean(reserved),
                         .free = mean(free)};
   summary.mean_running = running / count;
-}
-
-void Subtract(kv::PromptSplit& split, const kv::PromptSplit& before) {
-  split.ram -= before.ram;
-  split.tier -= before.tier;
-  split.in_flight -= before.in_flight;
-  split.partial -= before.partial;
-  for (size_t i = 0; i < split.miss.size(); ++i) split.miss[i] -= before.miss[i];
 }
 
 }  // namespace
@@ -135,44 +125,10 @@ ServeSummary Summarize(const ServeRun& run, const ServiceLevel& level) {
   summary.itl_us = PercentilesOf(std::move(samples.itl_us));
   summary.e2e_us = PercentilesOf(std::move(samples.e2e_us));
   summary.queue_us = PercentilesOf(std::move(samples.queue_us));
-  summary.engine = Since(run.before, run.after);
+  summary.engine = engine::Since(run.before, run.after);
   AddSamples(run.samples, summary);
   summary.peak_active_bytes = std::max(summary.peak_active_bytes, run.after.kv.peak_bytes.active);
   return summary;
-}
-
-double OverheadShare(const EngineStats& stats) {
-  const double overhead = static_cast<double>(stats.schedule_us + stats.commit_us);
-  const double all = overhead + static_cast<double>(stats.execute_us);
-  return all > 0 ? overhead / all : 0;
-}
-
-EngineStats Since(const EngineStats& before, const EngineStats& after) {
-  EngineStats since = after;
-  for (uint64_t EngineStats::*const counter :
-       {&EngineStats::requests, &EngineStats::refused, &EngineStats::finished,
-        &EngineStats::cancelled, &EngineStats::failed, &EngineStats::steps,
-        &EngineStats::steps_kv_bound, &EngineStats::steps_queue_bound,
-        &EngineStats::prefilled_tokens, &EngineStats::decoded_tokens, &EngineStats::drafted_tokens,
-        &EngineStats::accepted_tokens, &EngineStats::preemptions, &EngineStats::self_checks,
-        &EngineStats::self_check_failures}) {
-    since.*counter -= before.*counter;
-  }
-  since.schedule_us -= before.schedule_us;
-  since.execute_us -= before.execute_us;
-  since.commit_us -= before.commit_us;
-  Subtract(since.kv.prompts, before.kv.prompts);
-  Subtract(since.kv.resumes, before.kv.resumes);
-  for (size_t i = 0; i < since.kv.evicted_blocks.size(); ++i) {
-    since.kv.evicted_blocks[i] -= before.kv.evicted_blocks[i];
-  }
-  since.kv.num_prompts -= before.kv.num_prompts;
-  since.kv.num_resumes -= before.kv.num_resumes;
-  since.kv.blocks_published -= before.kv.blocks_published;
-  since.kv.blocks_merged -= before.kv.blocks_merged;
-  since.kv.rows_copied -= before.kv.rows_copied;
-  since.kv.one_answer_violations -= before.kv.one_answer_violations;
-  return since;
 }
 
 }  // namespace kvern::cli

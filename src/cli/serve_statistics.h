@@ -6,8 +6,13 @@
 #include <vector>
 
 #include "cli/serve_driver.h"
+#include "engine/verdict.h"
 
 namespace kvern::cli {
+
+using engine::Bound;
+using engine::OverheadShare;
+using engine::Verdict;
 
 // By nearest rank: each is a value that was measured. All are 0 where there is none.
 struct Percentiles {
@@ -33,7 +38,7 @@ struct ServiceLevel {
   bool is_given() const { return ttft_us || tpot_us; }
 };
 
-struct ServeSummary {
+struct ServeSummary : engine::Load {
   size_t num_done = 0;
   size_t num_ended = 0;  // as planned
   size_t num_refused = 0;
@@ -54,21 +59,11 @@ struct ServeSummary {
   double total_rate() const { return static_cast<double>(prompt_tokens + output_tokens) / seconds; }
   double good_rate() const { return static_cast<double>(num_good) / seconds; }
 
-  EngineStats engine;  // counters of this run alone; peaks and what is now as the engine says
   kv::StateCounts mean_bytes;
   size_t peak_active_bytes = 0;
   size_t peak_blocks = 0;  // held by one request, shared ones included
-  double mean_running = 0;
-  size_t peak_running = 0;
-  size_t peak_wanted_bytes = 0;  // if those that waited had had what those that ran had
 };
 
 ServeSummary Summarize(const ServeRun& run, const ServiceLevel& level);
-
-// Share of a step's time that is not the executor's.
-double OverheadShare(const EngineStats& stats);
-
-// Counters of `after` less those of `before`; gauges and peaks are those of `after`.
-EngineStats Since(const EngineStats& before, const EngineStats& after);
 
 }  // namespace kvern::cli

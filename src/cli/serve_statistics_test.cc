@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "cli/serve_mixed_prefill.h"
-#include "cli/serve_verdict.h"
 
 namespace kvern::cli {
 namespace {

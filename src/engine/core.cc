@@ -318,6 +318,39 @@ void Core::Impl::CompleteReport(const LiveRequest& request, Report& report) cons
   }
 }
 
+namespace {
+
+std::optional<WaitCause> WaitCauseOf(const Sequence& sequence) {
+  switch (sequence.phase) {
+    case Phase::kWaiting:
+      return sequence.blocked_bytes > 0 ? WaitCause::kMemory : WaitCause::kTurn;
+    case Phase::kWaitingPrefix:
+      return WaitCause::kPrefix;
+    case Phase::kLoading:
+      return WaitCause::kTier;
+    case Phase::kRunning:
+      if (sequence.is_paused) return WaitCause::kReader;
+      break;
+    case Phase::kHeld:
+    case Phase::kFinished:
+      break;
+  }
+  return std::nullopt;
+}
+
+// None where any of its sequences is computed; else that of the first that waits.
+std::optional<WaitCause> WaitCauseOf(const LiveRequest& request) {
+  std::optional<WaitCause> first;
+  for (const auto& sequence : request.sequences) {
+    const auto cause = WaitCauseOf(*sequence);
+    if (!cause && sequence->phase == Phase::kRunning) return std::nullopt;
+    if (!first) first = cause;
+  }
+  return first;
+}
+
+}  // namespace
+
 void Core::Impl::EndOverdue() {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now_us_) {
     const auto found = requests_.find(deadlines_.begin()->second);
@@ -344,6 +377,7 @@ std::optional<Report> Core::Impl::report(RequestId id) const {
   if (found == requests_.end()) return std::nullopt;
   Report report = found->second->report;
   CompleteReport(*found->second, report);
+  report.waits_for = WaitCauseOf(*found->second);
   return report;
 }
 

@@ -153,10 +153,11 @@ void Core::Impl::EndPrefill(Sequence& sequence) {
   LiveRequest& request = *sequence.request;
   request.has_forked = true;
   const CacheUse& cache = request.request.cache;
-  if (cache.span_tokens > 0 && cache.use && cache.publish) {
-    const size_t size = std::min(cache.span_tokens, sequence.num_prompt());
-    request.report.span = parts_.cache->KeepSpan(
-        request.ns, std::span(request.request.tokens).first(size), cache.span_ttl_us);
+  for (const CacheSpan& span : cache.spans) {
+    if (!cache.use || !cache.publish) break;
+    const size_t size = std::min(span.num_tokens, sequence.num_prompt());
+    request.report.spans.push_back(parts_.cache->KeepSpan(
+        request.ns, std::span(request.request.tokens).first(size), span.ttl_us));
   }
   for (const auto& other : request.sequences) {
     if (other->phase != Phase::kHeld) continue;

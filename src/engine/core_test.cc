@@ -532,10 +532,11 @@ TEST(CoreTest, ManyDecodeInTurnsWhereAStepHasNoRoomForAll) {
 TEST(CoreTest, ASpanIsKeptFromEviction) {
   TestEngine engine(/*num_blocks=*/40);
   Request request = Ask(Text(160, 1), 2);
-  request.cache.span_tokens = 160;
+  request.cache.spans = {{.num_tokens = 160}};
   Client& keeper = engine.Submit(std::move(request));
   engine.Finish();
-  EXPECT_EQ(keeper.report().span.num_tokens, 160);
+  ASSERT_EQ(keeper.report().spans.size(), 1u);
+  EXPECT_EQ(keeper.report().spans[0].num_tokens, 160);
   for (uint32_t i = 2; i < 8; ++i) engine.Submit(Ask(Text(400, i), 2));
   engine.Finish();
   Client& again = engine.Submit(Ask(Join(Text(160, 1), Text(3, 3)), 2));

@@ -56,4 +56,20 @@ std::string_view ToString(LifecycleEvent::Kind kind) {
   return {};
 }
 
+std::string_view ToString(WaitCause cause) {
+  switch (cause) {
+    case WaitCause::kTurn:
+      return "turn";
+    case WaitCause::kMemory:
+      return "memory";
+    case WaitCause::kPrefix:
+      return "prefix";
+    case WaitCause::kTier:
+      return "tier";
+    case WaitCause::kReader:
+      return "reader";
+  }
+  return {};
+}
+
 }  // namespace kvern

@@ -32,10 +32,13 @@ Status CheckRequest(const Request& request) {
     return Errorf(ErrorCode::kInvalidArgument, "deadline_us: {} is outside 0 … {}",
                   *request.deadline_us, kMaxTimeUs);
   }
-  const int64_t ttl_us = request.cache.span_ttl_us;
-  if (request.cache.span_tokens > 0 && (ttl_us <= 0 || ttl_us > kMaxTimeUs)) {
-    return Errorf(ErrorCode::kInvalidArgument, "cache.span_ttl_us: {} is outside 1 … {}", ttl_us,
-                  kMaxTimeUs);
+  if (request.cache.spans.size() > kMaxSpans) {
+    return Errorf(ErrorCode::kInvalidArgument, "cache.spans: more than {}", kMaxSpans);
+  }
+  for (const CacheSpan& span : request.cache.spans) {
+    if (span.ttl_us > 0 && span.ttl_us <= kMaxTimeUs) continue;
+    return Errorf(ErrorCode::kInvalidArgument, "cache.spans: ttl_us: {} is outside 1 … {}",
+                  span.ttl_us, kMaxTimeUs);
   }
   for (size_t i = 0; i < request.stop.size(); ++i) {
     const std::string& stop = request.stop[i];

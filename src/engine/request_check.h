@@ -15,6 +15,7 @@ namespace kvern::engine {
 
 inline constexpr size_t kMaxPromptTokens = size_t{1} << 22;
 inline constexpr size_t kMaxCompletions = 1024;
+inline constexpr size_t kMaxSpans = 64;
 inline constexpr size_t kMaxStops = 1024;  // texts; and tokens
 inline constexpr size_t kMaxStopBytes = 4096;
 inline constexpr int64_t kMaxTimeUs = 1'000'000'000'000'000;  // decades: sums do not overflow

@@ -103,6 +103,7 @@ struct Engine::Impl {
   Result<std::shared_ptr<Reply::Impl>> Submit(Request request);
   Error CountRefusal(Error error);
   Result<kv::NamespaceId> FindNamespace(const Request& request);
+  std::optional<kv::NamespaceId> FindKnownNamespace(const Request& request);
   void Drain();
 
   // The engine's thread.
@@ -112,6 +113,7 @@ struct Engine::Impl {
   Result<kv::NamespaceId> OpenNamespace(Core& target, const Request& request);
   void CompleteFinished();
   void PublishStats(const Core& source);
+  std::vector<Report> ReportLive(const Core& source) const;
 
   const EngineParts parts;
   const std::shared_ptr<ReplyHome> home = std::make_shared<ReplyHome>();
@@ -307,12 +309,14 @@ Result<kv::NamespaceId> Engine::Impl::OpenNamespace(Core& target, const Request&
   return ns;
 }
 
+std::optional<kv::NamespaceId> Engine::Impl::FindKnownNamespace(const Request& request) {
+  const std::lock_guard lock(mutex);
+  const auto known = namespaces.find(engine::SharingGroupOf(request));
+  return known != namespaces.end() ? std::optional(known->second) : std::nullopt;
+}
+
 Result<kv::NamespaceId> Engine::Impl::FindNamespace(const Request& request) {
-  {
-    const std::lock_guard lock(mutex);
-    const auto known = namespaces.find(engine::SharingGroupOf(request));
-    if (known != namespaces.end()) return known->second;
-  }
+  if (const auto known = FindKnownNamespace(request)) return *known;
   if (home->mailbox.IsOwner()) {
     return Errorf(ErrorCode::kInvalidArgument,
                   "tenant: a new one cannot be explained from on_chunk: use another thread");
@@ -320,6 +324,18 @@ Result<kv::NamespaceId> Engine::Impl::FindNamespace(const Request& request) {
   std::optional<Result<kv::NamespaceId>> ns;
   home->mailbox.Call([&](Core& target) { ns = OpenNamespace(target, request); });
   return *ns;
+}
+
+std::vector<Report> Engine::Impl::ReportLive(const Core& source) const {
+  std::vector<Report> reports;
+  for (const auto& [reply, owned] : live) {
+    if (!reply->core_id()) continue;
+    std::optional<Report> report = source.report(*reply->core_id());
+    if (!report) continue;
+    report->id = reply->id();
+    reports.push_back(*std::move(report));
+  }
+  return reports;
 }
 
 void Engine::Impl::Drain() {
@@ -406,6 +422,42 @@ Result<std::unique_ptr<Engine>> EngineAccess::Make(EngineParts parts,
                          Core::Make(parts.core, scheduler, speculation));
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Engine::Impl>(
       std::move(parts), std::move(core), std::move(model), scheduler.max_waiting)));
+}
+
+void EngineAccess::AskReports(Engine& engine, std::function<void(std::vector<Report>)> done) {
+  Engine::Impl* const impl = engine.impl_.get();
+  impl->home->mailbox.Post(
+      [impl, done = std::move(done)](Core& core) { done(impl->ReportLive(core)); });
+}
+
+void EngineAccess::AskDropCached(Engine& engine, const Request* owner,
+                                 std::function<void(size_t num_blocks)> done) {
+  Engine::Impl* const impl = engine.impl_.get();
+  std::optional<kv::NamespaceId> ns;
+  if (owner != nullptr) {
+    ns = impl->FindKnownNamespace(*owner);
+    if (!ns) return done(0);
+  }
+  impl->home->mailbox.Post(
+      [impl, ns, done = std::move(done)](Core&) { done(impl->parts.core.cache->DropCached(ns)); });
+}
+
+void EngineAccess::EndSpan(Engine& engine, const Request& owner, std::vector<TokenId> tokens) {
+  Engine::Impl* const impl = engine.impl_.get();
+  const auto ns = impl->FindKnownNamespace(owner);
+  if (!ns) return;
+  impl->home->mailbox.Post([impl, ns = *ns, tokens = std::move(tokens)](Core&) {
+    impl->parts.core.cache->KeepSpan(ns, tokens, /*ttl_us=*/0);
+  });
+}
+
+const kv::KvCache& EngineAccess::CacheOf(const Engine& engine) {
+  return *engine.impl_->parts.core.cache;
+}
+
+std::optional<kv::NamespaceId> EngineAccess::FindNamespace(const Engine& engine,
+                                                           const Request& owner) {
+  return engine.impl_->FindKnownNamespace(owner);
 }
 
 const engine::ReceiptModel& EngineAccess::ModelOf(const Engine& engine) {

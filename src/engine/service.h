@@ -6,9 +6,12 @@
 // steps. Submit() waits for that only where the core may refuse them because too many wait.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/core.h"
 #include "engine/receipt.h"
@@ -39,6 +42,23 @@ struct EngineAccess {
   static Result<std::unique_ptr<Engine>> Make(engine::EngineParts parts,
                                               const SchedulerOptions& scheduler,
                                               const SpeculationOptions& speculation);
+
+  // The reports of all that is live, as it is between two steps. `done` runs on the engine's
+  // thread: it must be brief, and may not throw. It is dropped where the engine ends first.
+  static void AskReports(Engine& engine, std::function<void(std::vector<Report>)> done);
+
+  // Evicts what nobody holds of the texts that a request like `owner` may find; null: of all.
+  // `done` is told how many blocks went, as above.
+  static void AskDropCached(Engine& engine, const Request* owner,
+                            std::function<void(size_t num_blocks)> done);
+
+  // Spans of such a request's texts that begin like `tokens` end soon.
+  static void EndSpan(Engine& engine, const Request& owner, std::vector<TokenId> tokens);
+
+  // Its cache, for what may be read from any thread; and the namespace of such requests there.
+  // None: there was no such request yet.
+  static const kv::KvCache& CacheOf(const Engine& engine);
+  static std::optional<kv::NamespaceId> FindNamespace(const Engine& engine, const Request& owner);
 
   // What receipts say of the model.
   static const engine::ReceiptModel& ModelOf(const Engine& engine);

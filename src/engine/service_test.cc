@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/rng.h"
+#include "engine/hash_engine_test_util.h"
 #include "engine/receipt.h"
 
 namespace kvern {
@@ -26,80 +27,11 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr uint32_t kVocabSize = 500;
-constexpr uint32_t kContext = 256;
-constexpr uint32_t kEndToken = kVocabSize - 1;  // never said
-
-// The next token is a hash of what came before, seed and completion.
-SampledToken NextToken(std::span<const TokenId> history, uint64_t seed, uint32_t completion) {
-  uint64_t hash = seed * 31 + completion;
-  for (const TokenId token : history) {
-    hash = (hash ^ static_cast<uint64_t>(token)) * 0x9E3779B97F4A7C15;
-    hash ^= hash >> 29;
-  }
-  return {TokenId(hash % kEndToken), -static_cast<float>(hash % 1000) / 100, {}};
-}
-
-class HashExecutor final : public engine::Executor {
- public:
-  const engine::ExecutorInfo& info() const override { return info_; }
-
-  Result<std::span<const engine::SliceOutput>> Execute(const engine::StepPlan& plan) override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !is_held_; });
-    std::this_thread::sleep_for(delay_);
-    if (is_failing_) return Errorf(ErrorCode::kIo, "the machine is on fire");
-    outputs_.clear();
-    for (const engine::Slice& slice : plan.slices) {
-      engine::SliceOutput& output = outputs_.emplace_back();
-      if (slice.sample == nullptr) continue;
-      const engine::SampleRequest& sample = *slice.sample;
-      output.tokens.push_back(
-          NextToken(sample.history, sample.params->seed, sample.completion_index));
-    }
-    return std::span<const engine::SliceOutput>(outputs_);
-  }
-
-  // The next step does not end before Hold(false).
-  void Hold(bool is_held) {
-    const std::lock_guard lock(mutex_);
-    is_held_ = is_held;
-    changed_.notify_all();
-  }
-  void SetDelay(std::chrono::milliseconds delay) {  // of every step
-    const std::lock_guard lock(mutex_);
-    delay_ = delay;
-  }
-  void Fail() {
-    const std::lock_guard lock(mutex_);
-    is_failing_ = true;
-  }
-
- private:
-  const engine::ExecutorInfo info_ = {.vocab_size = kVocabSize,
-                                      .max_positions = kContext,
-                                      .max_step_tokens = 64,
-                                      .groups = {{.block_bytes = 128}},
-                                      .weight_bytes = 0,
-                                      .scratch_bytes = 0};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_held_ = false;
-  bool is_failing_ = false;
-  std::chrono::milliseconds delay_{0};
-  std::vector<engine::SliceOutput> outputs_;
-};
-
-struct Machine {
-  HashExecutor executor;
-  SteadyClock clock;
-  std::unique_ptr<kv::BlockStore> store =
-      kv::MakeHostStore([](auto, std::byte* to, const std::byte* from, uint32_t num_tokens) {
-        std::copy_n(from, num_tokens * 8, to);
-      });
-  std::unique_ptr<kv::KvCache> cache = *kv::KvCache::Make(
-      {.groups = {{.block_bytes = 128}}, .budget_bytes = 400 * 128}, store.get());
-};
+using engine::hash_model::kContext;
+using engine::hash_model::kEndToken;
+using engine::hash_model::kVocabSize;
+using engine::hash_model::Machine;
+using engine::hash_model::NextToken;
 
 class ServiceTest : public testing::Test {
  protected:
@@ -108,20 +40,7 @@ class ServiceTest : public testing::Test {
   }
 
   std::unique_ptr<Engine> MakeEngine(const SchedulerOptions& scheduler) {
-    engine::EngineParts parts = {
-        .core = {.executor = &machine_->executor,
-                 .cache = machine_->cache.get(),
-                 .clock = &machine_->clock,
-                 .ns = {.numerics_version = 3,
-                        .fingerprint = {{.name = "weights", .value = std::string("none")}}},
-                 .end_tokens = {TokenId{kEndToken}}},
-        .owner = machine_,
-        .model_name = "hash",
-        .check_sampling = [](const SamplingParams& params) -> Status {
-          if (params.temperature >= 0) return {};
-          return Errorf(ErrorCode::kInvalidArgument, "temperature: is negative");
-        }};
-    return std::move(EngineAccess::Make(std::move(parts), scheduler, {}).value());
+    return engine::hash_model::MakeEngine(machine_, scheduler);
   }
 
   Reply Submit(Request request) {
@@ -564,6 +483,50 @@ TEST_F(ServiceTest, ManyThreadsAtOnce) {
   EXPECT_EQ(stats.finished + stats.cancelled, 150u);
   EXPECT_EQ(stats.kv.bytes.active, 0u);
   EXPECT_EQ(stats.kv.one_answer_violations, 0u);
+}
+
+TEST_F(ServiceTest, SaysWhatEachLiveRequestWaitsFor) {
+  engine_ = MakeEngine({.step_tokens = 64, .max_running = 1});
+  machine_->executor.Hold(true);
+  Reply first = Submit(MakeRequest(1));
+  WaitUntil([](const EngineStats& stats) { return stats.requests == 1; });
+  Reply second = Submit(MakeRequest(2));
+  std::promise<std::vector<Report>> asked;
+  EngineAccess::AskReports(*engine_,
+                           [&](std::vector<Report> reports) { asked.set_value(reports); });
+  machine_->executor.Hold(false);
+  std::vector<Report> reports = asked.get_future().get();
+  ASSERT_EQ(reports.size(), 2u);
+  std::ranges::sort(reports, {}, &Report::id);
+  EXPECT_EQ(reports[0].id, first.id());
+  EXPECT_EQ(reports[0].waits_for, std::nullopt);
+  EXPECT_EQ(reports[1].id, second.id());
+  EXPECT_EQ(reports[1].waits_for, WaitCause::kTurn);
+  EXPECT_TRUE(first.Wait().ok() && second.Wait().ok());
+}
+
+TEST_F(ServiceTest, DropsWhatOneTenantCachedOrAll) {
+  Request mine = MakeRequest(1), theirs = MakeRequest(2);
+  mine.tenant = "a";
+  theirs.tenant = "b";
+  ASSERT_TRUE(Submit(mine).Wait().ok());
+  ASSERT_TRUE(Submit(theirs).Wait().ok());
+  const auto drop = [this](const Request* owner) {
+    std::promise<size_t> dropped;
+    EngineAccess::AskDropCached(*engine_, owner, [&](size_t n) { dropped.set_value(n); });
+    return dropped.get_future().get();
+  };
+  const auto found = [this](const Request& request) {
+    return engine_->Explain(request)->split.hit();
+  };
+  const Request stranger = {.tenant = "c"};
+  EXPECT_EQ(EngineAccess::FindNamespace(*engine_, stranger), std::nullopt);
+  EXPECT_EQ(drop(&stranger), 0u);
+  EXPECT_GT(drop(&mine), 0u);
+  EXPECT_EQ(found(mine), 0u);
+  EXPECT_GT(found(theirs), 0u);
+  EXPECT_GT(drop(nullptr), 0u);
+  EXPECT_EQ(found(theirs), 0u);
 }
 
 }  // namespace

@@ -284,6 +284,7 @@ size_t PrefixCache::FullBytes(const Node& node) const {
 }
 
 SpanGrant PrefixCache::KeepSpan(NamespaceId ns, std::span<const TokenId> tokens, int64_t ttl_us) {
+  if (ttl_us <= 0) return EndSpansOf(ns, tokens);
   const int64_t until_us = AddSaturated(now_us_, ttl_us);
   SpanGrant grant{.num_tokens = 0, .expires_us = until_us};
   const Match match = tree_.Find(RootOf(ns), tokens);
@@ -304,6 +305,19 @@ SpanGrant PrefixCache::KeepSpan(NamespaceId ns, std::span<const TokenId> tokens,
     grant.num_tokens += num_blocks * tree_.block_tokens();
   }
   return grant;
+}
+
+SpanGrant PrefixCache::EndSpansOf(NamespaceId ns, std::span<const TokenId> tokens) {
+  const Match match = tree_.Find(RootOf(ns), tokens);
+  for (size_t block = 0; block < match.num_blocks;) {
+    Node* const node = NodeWith(match.node, block);
+    block += node->num_blocks();
+    const bool was_candidate = node->is_candidate;
+    if (was_candidate) RemoveCandidate(node);
+    EndSpan(node);
+    if (was_candidate) AddCandidate(node);
+  }
+  return {.num_tokens = 0, .expires_us = now_us_};
 }
 
 void PrefixCache::ChargeSpan(Node* node, int64_t until_us) {

@@ -188,6 +188,7 @@ class PrefixCache {
   size_t FullBytes(const Node& node) const;
   void ChargeSpan(Node* node, int64_t until_us);
   void EndSpan(Node* node);
+  SpanGrant EndSpansOf(NamespaceId ns, std::span<const TokenId> tokens);
   void EndSpans();
 
   void CheckNode(const Node& node) const;

@@ -163,6 +163,22 @@ TEST(PrefixCacheTest, ASpanOutlivesEverythingElseUntilItEnds) {
   EXPECT_EQ(NumHit(engine, high), 32u);
 }
 
+TEST(PrefixCacheTest, ASpanCanBeEndedEarly) {
+  TestEngine engine(6, WithSpans(2));
+  const Text span = MakeText(32), high = MakeText(32, 1000), fill = MakeText(64, 5000);
+  Cache(engine, span, Retention::kLow);
+  EXPECT_EQ(engine.cache->KeepSpan(engine.ns, span, 1'000'000).num_tokens, 32u);
+  EXPECT_EQ(engine.cache->KeepSpan(engine.ns, span, 0).num_tokens, 0u);
+  engine.cache->CheckInvariants();
+  Cache(engine, high, Retention::kHigh);
+  { const Sequence sequence = engine.Run(fill, {.publish = false}); }
+  EXPECT_EQ(NumHit(engine, span), 1u);
+  EXPECT_EQ(NumHit(engine, high), 32u);
+  // And its budget is free for others.
+  EXPECT_EQ(engine.cache->KeepSpan(engine.ns, high, 1'000'000).num_tokens, 32u);
+  engine.cache->CheckInvariants();
+}
+
 // Pinned text yields to running work: it cannot fill the pool for good.
 // peer: sglang#27024
 TEST(PrefixCacheTest, SpansThatWouldFillThePoolYieldToRunningWork) {

@@ -11,9 +11,14 @@
 #include "kvern/engine.h"
 #include "server/api/openai.h"
 #include "server/auth/key_ring.h"
+#include "server/auth/rate_limiter.h"
+#include "server/cached_prompts.h"
+#include "server/history.h"
 #include "server/http/origin_check.h"
 #include "server/live_answers.h"
+#include "server/log.h"
 #include "server/metrics.h"
+#include "server/request_log.h"
 #include "server/worker_pool.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -28,6 +33,8 @@ struct ServerOptions {
   OriginRules origins = {};
   size_t num_workers = 2;
   int64_t ping_us = 15'000'000;  // a stream that says nothing for so long says a comment
+  bool has_json_log = false;
+  size_t log_points = 12;  // of the history that a line sums up, while there is work; 0: no lines
 };
 
 // The model, once it is loaded.
@@ -39,7 +46,7 @@ struct Serving {
   std::unique_ptr<ModelText> text = {};
   std::string name = {};
   int64_t loaded_unix_s = 0;
-  size_t max_running = 0;
+  EngineOptions options = {};  // what the engine was opened with
   ModelInfo info = {};
 };
 
@@ -51,10 +58,16 @@ struct ServerContext {
   std::atomic<uint64_t> num_requests{0};
   std::atomic<const Serving*> serving{nullptr};  // null: it loads
   std::atomic<bool> is_draining{false};
-  std::unique_ptr<Metrics> metrics = std::make_unique<Metrics>();
+  ServerLog log{stderr, options.has_json_log};
+  Metrics metrics = {};
+  RequestLog requests = {};
+  CachedPrompts cached_prompts = {};
+  RateLimiter rates{clock};
+  History history{clock};
+  const int64_t begin_us = clock.now_us();
   std::unique_ptr<WorkerPool> pool = std::make_unique<WorkerPool>(options.num_workers);
-  std::unique_ptr<LiveAnswers> live =
-      std::make_unique<LiveAnswers>(clock, *pool, *metrics, options.ping_us);
+  std::unique_ptr<LiveAnswers> live = std::make_unique<LiveAnswers>(
+      clock, *pool, std::vector<AnswerObserver*>{&metrics, &requests, &history}, options.ping_us);
 };
 
 }  // namespace kvern::server

@@ -15,8 +15,14 @@ namespace kvern::server {
 // empties it; at most one at a time.
 class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
  public:
-  Live(LiveAnswers& home, uint64_t key, std::unique_ptr<AnswerWriter> writer)
-      : home_(home), key_(key), writer_(std::move(writer)), heard_us_(home.clock_.now_us()) {}
+  Live(LiveAnswers& home, AnswerInfo info, std::unique_ptr<AnswerWriter> writer)
+      : home_(home),
+        info_(std::move(info)),
+        writer_(std::move(writer)),
+        begin_us_(home.clock_.now_us()),
+        heard_us_(begin_us_) {}
+
+  const AnswerInfo& info() const { return info_; }
 
   // Chunks that came before wait for it.
   void SetReply(Reply reply) {
@@ -28,13 +34,24 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
 
   void Take(const Chunk& chunk) {
     const int64_t now_us = home_.clock_.now_us();
-    const std::lock_guard lock(mutex_);
-    if (chunk.completion == 0) {  // others of the same step would come at the same time
-      if (took_us_) home_.metrics_.CountGap(now_us - *took_us_);
-      took_us_ = now_us;
+    std::optional<int64_t> took_us;
+    {
+      const std::lock_guard lock(mutex_);
+      if (chunk.completion == 0) {  // others of the same step would come at the same time
+        took_us = std::exchange(took_us_, now_us);
+        if (chunk.finish) finish_ = chunk.finish;
+      }
+      chunks_.push_back(chunk);
+      Schedule();
     }
-    chunks_.push_back(chunk);
-    Schedule();
+    if (chunk.completion != 0 || chunk.tokens.empty()) return;
+    home_.TellObservers([&](AnswerObserver& observer) {
+      if (took_us) {
+        observer.OnGap(now_us - *took_us);
+      } else {
+        observer.OnFirstToken(now_us - begin_us_);
+      }
+    });
   }
 
   void TakeEnd() {
@@ -95,17 +112,17 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
     }
     lock.unlock();
     // The engine is done with it: nobody else uses the reply now.
+    const Report report = reply_->report();
+    home_.TellObservers([&](AnswerObserver& observer) { observer.OnEnd(info_, report, finish_); });
     if (writer_) {
-      const Report report = reply_->report();
-      home_.metrics_.CountAnswer(report);
       writer_->End(report);
       writer_.reset();
     }
-    home_.Remove(key_);
+    home_.Remove(info_.id);
   }
 
   LiveAnswers& home_;
-  const uint64_t key_;
+  const AnswerInfo info_;
   std::unique_ptr<AnswerWriter> writer_;  // the worker's
 
   std::mutex mutex_;
@@ -114,15 +131,18 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
   bool is_cancelled_ = false;
   bool needs_ping_ = false;
   bool is_scheduled_ = false;
-  std::optional<int64_t> took_us_;  // when the last chunk of completion 0 came
-  int64_t heard_us_;                // when the client last heard of it
+  const int64_t begin_us_;
+  std::optional<int64_t> took_us_;      // when the last chunk of completion 0 came
+  std::optional<FinishReason> finish_;  // of completion 0
+  int64_t heard_us_;                    // when the client last heard of it
   std::optional<Reply> reply_;
 };
 
-LiveAnswers::LiveAnswers(const Clock& clock, WorkerPool& pool, Metrics& metrics, int64_t ping_us)
+LiveAnswers::LiveAnswers(const Clock& clock, WorkerPool& pool,
+                         std::vector<AnswerObserver*> observers, int64_t ping_us)
     : clock_(clock),
       pool_(pool),
-      metrics_(metrics),
+      observers_(std::move(observers)),
       pinger_([this, ping_us] { PingLoop(ping_us); }) {}
 
 LiveAnswers::~LiveAnswers() {
@@ -135,15 +155,24 @@ LiveAnswers::~LiveAnswers() {
   pinger_.join();
 }
 
+// What they have no memory for is not told; the answer goes on.
+template <typename Tell>
+void LiveAnswers::TellObservers(const Tell& tell) noexcept {
+  for (AnswerObserver* const observer : observers_) {
+    try {
+      tell(*observer);
+    } catch (const std::exception&) {
+    }
+  }
+}
+
 Status LiveAnswers::Start(Engine& engine, Request request, const std::shared_ptr<HttpSink>& sink,
-                          std::unique_ptr<AnswerWriter> writer) {
-  std::shared_ptr<Live> live;
-  uint64_t key = 0;
+                          std::unique_ptr<AnswerWriter> writer, AnswerInfo info) {
+  const std::string id = info.id;
+  const auto live = std::make_shared<Live>(*this, std::move(info), std::move(writer));
   {
     const std::lock_guard lock(mutex_);
-    key = ++last_key_;
-    live = std::make_shared<Live>(*this, key, std::move(writer));
-    live_.emplace(key, live);
+    CHECK(live_.emplace(id, live).second);
   }
   request.on_chunk = [weak = std::weak_ptr(live)](const Chunk& chunk) {
     if (const auto self = weak.lock()) self->Take(chunk);
@@ -153,14 +182,25 @@ Status LiveAnswers::Start(Engine& engine, Request request, const std::shared_ptr
   };
   Result<Reply> reply = engine.Submit(std::move(request));
   if (!reply.ok()) {
-    Remove(key);
+    Remove(id);
     return reply.error();
   }
+  TellObservers([&](AnswerObserver& observer) { observer.OnBegin(live->info(), reply->id()); });
   live->SetReply(std::move(reply).value());
   sink->OnClosed([weak = std::weak_ptr(live)] {
     if (const auto self = weak.lock()) self->Cancel();
   });
   return {};
+}
+
+bool LiveAnswers::Cancel(const std::string& id) {
+  std::shared_ptr<Live> live;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = live_.find(id); found != live_.end()) live = found->second;
+  }
+  if (live) live->Cancel();
+  return live != nullptr;
 }
 
 size_t LiveAnswers::size() const {
@@ -172,7 +212,7 @@ void LiveAnswers::CancelAll() {
   std::vector<std::shared_ptr<Live>> all;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [key, live] : live_) all.push_back(live);
+    for (const auto& [id, live] : live_) all.push_back(live);
   }
   for (const auto& live : all) live->Cancel();
 }
@@ -182,10 +222,10 @@ void LiveAnswers::WaitUntilNone() {
   removed_.wait(lock, [this] { return live_.empty(); });
 }
 
-void LiveAnswers::Remove(uint64_t key) {
+void LiveAnswers::Remove(const std::string& id) {
   {
     const std::lock_guard lock(mutex_);
-    live_.erase(key);
+    live_.erase(id);
   }
   removed_.notify_all();
 }
@@ -195,7 +235,7 @@ void LiveAnswers::PingLoop(int64_t ping_us) {
   while (!is_over_) {
     is_over_changed_.wait_for(lock, std::chrono::microseconds(ping_us / 4));
     std::vector<std::shared_ptr<Live>> all;
-    for (const auto& [key, live] : live_) all.push_back(live);
+    for (const auto& [id, live] : live_) all.push_back(live);
     lock.unlock();
     const int64_t now_us = clock_.now_us();
     for (const auto& live : all) live->PingIfQuiet(now_us, ping_us);

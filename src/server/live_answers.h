@@ -11,14 +11,16 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "kvern/engine.h"
+#include "server/answer_observer.h"
 #include "server/http/message.h"
-#include "server/metrics.h"
 #include "server/worker_pool.h"
 
 namespace kvern::server {
@@ -38,7 +40,8 @@ class AnswerWriter {
 class LiveAnswers {
  public:
   // All must outlive it.
-  LiveAnswers(const Clock& clock, WorkerPool& pool, Metrics& metrics, int64_t ping_us);
+  LiveAnswers(const Clock& clock, WorkerPool& pool, std::vector<AnswerObserver*> observers,
+              int64_t ping_us);
   ~LiveAnswers();  // WaitUntilNone() first
   LiveAnswers(const LiveAnswers&) = delete;
   LiveAnswers& operator=(const LiveAnswers&) = delete;
@@ -46,25 +49,28 @@ class LiveAnswers {
   // Asks the engine. `writer` gets the answer; where the connection of `sink` closes it is
   // cancelled. Errors: those of Engine::Submit(), and the writer is not called.
   Status Start(Engine& engine, Request request, const std::shared_ptr<HttpSink>& sink,
-               std::unique_ptr<AnswerWriter> writer);
+               std::unique_ptr<AnswerWriter> writer, AnswerInfo info);
 
   size_t size() const;
+  // False where there is none of that id.
+  bool Cancel(const std::string& id);
   void CancelAll();
   void WaitUntilNone();
 
  private:
   class Live;
 
-  void Remove(uint64_t key);
+  template <typename Tell>
+  void TellObservers(const Tell& tell) noexcept;
+  void Remove(const std::string& id);
   void PingLoop(int64_t ping_us);
 
   const Clock& clock_;
   WorkerPool& pool_;
-  Metrics& metrics_;
+  const std::vector<AnswerObserver*> observers_;
   mutable std::mutex mutex_;
   std::condition_variable removed_, is_over_changed_;
-  uint64_t last_key_ = 0;
-  std::unordered_map<uint64_t, std::shared_ptr<Live>> live_;
+  std::unordered_map<std::string, std::shared_ptr<Live>> live_;  // by AnswerInfo::id
   bool is_over_ = false;
   std::thread pinger_;
 };

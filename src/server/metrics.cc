@@ -236,7 +236,8 @@ struct Metrics::Impl {
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
 Metrics::~Metrics() = default;
 
-void Metrics::CountAnswer(const Report& report) {
+void Metrics::OnEnd(const AnswerInfo& /*info*/, const Report& report,
+                    std::optional<FinishReason> /*finish*/) {
   if (report.ttft_us) impl_->ttft.Observe(Seconds(*report.ttft_us));
   if (report.queue_us) impl_->queue.Observe(Seconds(*report.queue_us));
   if (report.total_us) impl_->total.Observe(Seconds(*report.total_us));
@@ -251,7 +252,7 @@ void Metrics::CountAnswer(const Report& report) {
   totals.predicted_s += Seconds(*report.total_us - *report.ttft_us);
 }
 
-void Metrics::CountGap(int64_t gap_us) { impl_->gap.Observe(Seconds(gap_us)); }
+void Metrics::OnGap(int64_t gap_us) { impl_->gap.Observe(Seconds(gap_us)); }
 
 std::string Metrics::ToText(const EngineStats& stats, const std::string& model_name,
                             size_t max_running) const {

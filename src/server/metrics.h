@@ -10,18 +10,18 @@
 #include <string>
 
 #include "kvern/engine.h"
+#include "server/answer_observer.h"
 
 namespace kvern::server {
 
-class Metrics {
+class Metrics final : public AnswerObserver {
  public:
   Metrics();
-  ~Metrics();
+  ~Metrics() override;
 
-  // An answer has ended.
-  void CountAnswer(const Report& report);
-  // Time between two chunks of one answer.
-  void CountGap(int64_t gap_us);
+  void OnGap(int64_t gap_us) override;
+  void OnEnd(const AnswerInfo& info, const Report& report,
+             std::optional<FinishReason> finish) override;
 
   // In Prometheus' text format.
   std::string ToText(const EngineStats& stats, const std::string& model_name,

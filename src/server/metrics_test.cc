@@ -15,9 +15,9 @@ TEST(Metrics, TellWhatHappened) {
   report.queue_us = 500'000;
   report.ttft_us = 1'500'000;
   report.total_us = 3'500'000;
-  metrics.CountAnswer(report);
-  metrics.CountAnswer({.error = Error{ErrorCode::kIo, "x"}, .prompt_tokens = 7});
-  metrics.CountGap(20'000);
+  metrics.OnEnd({}, report, {});
+  metrics.OnEnd({}, {.error = Error{ErrorCode::kIo, "x"}, .prompt_tokens = 7}, {});
+  metrics.OnGap(20'000);
   EngineStats stats{.running = 3, .waiting = 1, .waiting_prefix = 2, .schedule_us = 1'500'000};
   stats.kv.budget_bytes = 1000;
   stats.kv.bytes = {.active = 250, .cached = 500, .reserved = 50, .free = 200};

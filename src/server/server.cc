@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/verdict.h"
 #include "server/api/routes.h"
 
 namespace kvern::server {
@@ -79,12 +80,26 @@ std::optional<HttpReply> CheckHead(ServerContext& context, const HttpRequest& he
   const auto error = Refuse(context, head, found);
   if (!error) return std::nullopt;
   const std::string id = NextId(context);
+  RequestTrace(context.log, context.clock, head.method, head.path, id).SetStatus(error->status);
   HttpReply reply =
       ErrorReply(*error, found.route != nullptr ? found.route->error_form : ErrorForm::kOpenAi, id);
   reply.headers.push_back({"x-request-id", id});
   if (error->status == 405) reply.headers.push_back({"Allow", found.allowed});
   std::ranges::move(CorsHeaders(head), std::back_inserter(reply.headers));
   return reply;
+}
+
+std::optional<ApiError> RefuseForRate(const Call& call, const Route& route) {
+  if (route.right != Right::kInfer || call.caller.rate == 0) return std::nullopt;
+  const auto wait_us = call.server.rates.Take(call.caller.key, call.caller.rate);
+  if (!wait_us) return std::nullopt;
+  return ApiError{
+      .status = 429,
+      .type = "rate_limit_error",
+      .message = fmt::format("this API key may ask {} times a minute: try again in {:.1f} s",
+                             call.caller.rate, static_cast<double>(*wait_us) / 1e6),
+      .code = "rate_limit_exceeded",
+      .retry_after_s = static_cast<int>(std::min<int64_t>(*wait_us / 1'000'000 + 1, 86400))};
 }
 
 void Handle(const Route& route, const Call& call) {
@@ -97,6 +112,28 @@ void Handle(const Route& route, const Call& call) {
   } catch (const std::exception& exception) {
     call.Fail({.status = 500, .type = "server_error", .message = exception.what()});
   }
+}
+
+// What a time of some minutes was like, in one line.
+void LogLoad(ServerContext& context, const engine::Load& load) {
+  const EngineStats& stats = load.engine;
+  const auto count = [](uint64_t value) { return static_cast<int64_t>(value); };
+  const auto percent = [](double share) { return 100 * share; };
+  const engine::Verdict verdict = engine::Judge(load, context.serving.load()->options);
+  const double budget = static_cast<double>(stats.kv.budget_bytes);
+  context.log.Write(
+      "interval",
+      {{"requests", count(stats.requests)},
+       {"refused", count(stats.refused)},
+       {"prompt_tokens", count(stats.kv.prompts.hit() + stats.kv.prompts.missed())},
+       {"found_tokens", count(stats.kv.prompts.hit())},
+       {"new_tokens", count(stats.decoded_tokens)},
+       {"running", count(stats.running)},
+       {"waiting", count(stats.waiting + stats.waiting_prefix)},
+       {"preemptions", count(stats.preemptions)},
+       {"kv_active_percent", percent(static_cast<double>(stats.kv.bytes.active) / budget)},
+       {"kv_cached_percent", percent(static_cast<double>(stats.kv.bytes.cached) / budget)},
+       {"bound", std::string(ToString(verdict.bound))}});
 }
 
 // Unlike that of any other request, also after a restart.
@@ -121,19 +158,29 @@ HttpCallbacks Server::MakeCallbacks() {
   };
   callbacks.handle = [this](HttpRequest request, std::shared_ptr<HttpSink> sink) {
     if (IsPreflight(request)) return sink->Send(PreflightReply(request));
+    FoundRoute found = FindRoute(request.method, request.path);
+    const Route* const route = found.route;
+    const std::string id = NextId(context_);
+    auto trace = std::make_shared<RequestTrace>(context_.log, context_.clock, request.method,
+                                                request.path, id);
+    if (route->is_watch) trace->SetQuiet();
     const auto call = std::make_shared<Call>(Call{.server = context_,
                                                   .request = std::move(request),
                                                   .sink = std::move(sink),
                                                   .caller = {},
-                                                  .id = NextId(context_)});
-    const Route* const route = FindRoute(call->request.method, call->request.path).route;
+                                                  .id = id,
+                                                  .trace = std::move(trace),
+                                                  .endpoint = route->path,
+                                                  .parameter = std::move(found.parameter),
+                                                  .error_form = route->error_form});
     if (route->is_instant) return Handle(*route, *call);
     context_.pool->Post([call, route] {
       // A key may have gone since its request's head came.
-      call->error_form = route->error_form;
       auto caller = call->server.keys->Find(KeyOf(call->request));
       if (route->right != Right::kNone && !caller) return call->Fail(Unauthorized(call->request));
       if (caller) call->caller = *std::move(caller);
+      call->trace->SetTenant(call->caller.tenant);
+      if (const auto error = RefuseForRate(*call, *route)) return call->Fail(*error);
       Handle(*route, *call);
     });
   };
@@ -155,7 +202,17 @@ Server::~Server() {
   context_.pool.reset();  // after what it still does, which may use `live`
 }
 
-void Server::SetServing(const Serving& serving) { context_.serving = &serving; }
+void Server::SetServing(const Serving& serving) {
+  context_.history.Start(
+      [engine = serving.engine] { return engine->stats(); },
+      [this, num_points = size_t{0}]() mutable {
+        if (context_.options.log_points == 0 || ++num_points % context_.options.log_points != 0)
+          return;
+        const auto load = context_.history.LoadOfLast(context_.options.log_points);
+        if (load && load->engine.steps > 0) LogLoad(context_, *load);
+      });
+  context_.serving = &serving;
+}
 
 Status Server::Reload() {
   KVERN_RETURN_IF_ERROR(context_.keys->Reload());

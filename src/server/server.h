@@ -37,6 +37,7 @@ class Server {
   void Drain();
   void CutOff();  // cancels what is served; any thread
 
+  ServerLog& log() { return context_.log; }
   std::string url() const;
   HttpCounters counters() const;
 

@@ -10,11 +10,23 @@ WorkerPool::WorkerPool(size_t num_threads) {
 
 WorkerPool::~WorkerPool() {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    place_ended_.wait(lock, [this] { return num_places_ == 0; });
     is_over_ = true;
   }
   has_work_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+}
+
+WorkerPool::Place::Place(WorkerPool& pool) : pool_(pool) {
+  const std::lock_guard lock(pool_.mutex_);
+  ++pool_.num_places_;
+}
+
+WorkerPool::Place::~Place() {
+  const std::lock_guard lock(pool_.mutex_);
+  --pool_.num_places_;
+  pool_.place_ended_.notify_all();  // with the lock: afterwards the pool may be gone
 }
 
 void WorkerPool::Post(std::function<void()> work) {

@@ -1,6 +1,7 @@
 """kvern serve: what clients get, and that it is what they would get alone."""
 
 import concurrent.futures
+import http.client
 import json
 import signal
 import subprocess
@@ -223,6 +224,125 @@ class Api(unittest.TestCase):
         self.assertEqual(sum(never["found"].values()), 0)
         self.assertNotIn("other_namespace", [miss["reason"] for miss in never["misses"]])
 
+    def test_a_request_is_told_of_while_it_lives_and_after(self):
+        done = threading.Event()
+
+        def ask():
+            self.server.post(CHAT, say("Count to a thousand.", max_tokens=400, ignore_eos=True))
+            done.set()
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        live = None
+        while live is None and not done.is_set():
+            _, _, listed = self.server.get("/requests")
+            live = next((entry for entry in listed["data"] if entry["max_tokens"] == 400
+                         and entry["state"] == "running" and entry["completion_tokens"] > 3), None)
+        self.assertIsNotNone(live)
+        self.assertEqual(live["endpoint"], CHAT)
+        self.assertEqual(live["found_tokens"] + live["computed_tokens"], live["prompt_tokens"])
+        status, _, cancelled = self.server.ask("DELETE", f"/requests/{live['id']}")
+        self.assertEqual((status, cancelled), (200, {"id": live["id"], "cancelled": True}))
+        asking.join()
+        _, _, ended = self.server.get(f"/requests/{live['id']}")
+        self.assertEqual(ended["state"], "cancelled")
+        self.assertLess(ended["completion_tokens"], 400)
+        kinds = [event["kind"] for event in ended["events"]]
+        self.assertEqual(kinds[0], "queued")
+        self.assertEqual(kinds[-1], "finished")
+        self.assertIn("first_token", kinds)
+        self.assertEqual(ended["prompt"]["missed"], sum(miss["tokens"] for miss in ended["misses"]))
+        self.assertEqual(self.server.get("/requests/nobody")[0], 404)
+        _, _, again = self.server.ask("DELETE", f"/requests/{live['id']}")
+        self.assertFalse(again["cancelled"])
+
+    def test_the_cache_is_shown_and_emptied(self):
+        body = say("What lies in the cache? " * 20)
+        self.ok(CHAT, body)
+        _, _, kv = self.server.get("/kv")
+        self.assertEqual(sum(kv["bytes"].values()), kv["budget_bytes"])
+        self.assertGreater(kv["own"]["cached_bytes"], 0)
+        _, _, tree = self.server.get("/kv/tree?depth=9")
+        self.assertTrue(any("What lies" in node["text"] for node in tree["nodes"]))
+        _, _, top = self.server.get("/kv/tree?depth=1")
+        self.assertTrue(all(node["depth"] == 1 for node in top["nodes"]))
+        self.assert_error(400, "from 1 to 64", self.server.get("/kv/tree?depth=x"), "depth")
+        dropped = self.ok("/kv/reset", {})
+        self.assertGreater(dropped["evicted_blocks"], 10)
+        _, _, kv = self.server.get("/kv")
+        self.assertEqual(kv["bytes"]["cached"], 0)
+
+    def test_status_says_what_limits(self):
+        self.ok(CHAT, say("Something to do.", max_tokens=60))
+        _, _, status = self.server.get("/status")
+        self.assertIn(status["verdict"]["bound"], ("idle", "compute", "queue", "kv"))
+        self.assertEqual(status["config"]["model"], "smol")
+        _, _, history = self.server.get("/history?since=0")
+        self.assertEqual(history["interval_s"], 5)
+        self.assert_error(400, "a time in seconds", self.server.get("/history?since=soon"), "since")
+
+    def test_marked_prompts_are_kept(self):
+        text = "A long text that is to be kept. " * 12
+        part = {"type": "text", "text": text,
+                "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"}}
+        body = say("x", max_tokens=2)
+        body["messages"] = [{"role": "user", "content": [part, {"type": "text", "text": "So?"}]}]
+        details = self.ok(CHAT, body)["usage"]["prompt_tokens_details"]
+        self.assertGreater(details["cache_write_tokens"], 60)
+        again = self.ok(CHAT, body)["usage"]["prompt_tokens_details"]
+        self.assertEqual(again["cache_write_tokens"], 0)
+        self.assertGreater(again["cached_tokens"], 60)
+        message = {"max_tokens": 2, "system": [
+            {"type": "text", "text": "Another " + text,
+             "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
+            "messages": [{"role": "user", "content": "So?"}]}
+        usage = self.ok("/v1/messages", message)["usage"]
+        created = usage["cache_creation_input_tokens"]
+        self.assertGreater(created, 60)
+        self.assertEqual(usage["cache_creation"], {"ephemeral_5m_input_tokens": 0,
+                                                   "ephemeral_1h_input_tokens": created})
+        total = usage["input_tokens"] + created + usage["cache_read_input_tokens"]
+        usage = self.ok("/v1/messages", message)["usage"]
+        self.assertEqual(usage["cache_creation_input_tokens"], 0)
+        self.assertEqual(usage["input_tokens"] + usage["cache_read_input_tokens"], total)
+
+    def test_a_prompt_is_computed_ahead(self):
+        system = {"role": "system", "content": "You answer about rivers, and nothing else. " * 8}
+        made = self.ok("/v1/cache/prompts", {"messages": [system], "ttl_seconds": 60})
+        self.assertEqual(made["kept_tokens"], made["tokens"] // 16 * 16)
+        self.assertAlmostEqual(made["expires_at"] - time.time(), 60, delta=5)
+        body = say("Which is the longest?")
+        body["messages"].insert(0, system)
+        found = self.ok(CHAT, body)["usage"]["prompt_tokens_details"]["cached_tokens"]
+        self.assertGreaterEqual(found, made["kept_tokens"])
+        path = f"/v1/cache/prompts/{made['id']}"
+        longer = self.ok(path, {"ttl_seconds": 3600})
+        self.assertEqual((longer["id"], longer["tokens"]), (made["id"], made["tokens"]))
+        self.assertGreater(longer["expires_at"], made["expires_at"] + 3000)
+        self.assertEqual(self.server.get(path)[2]["expires_at"], longer["expires_at"])
+        listed = self.server.get("/v1/cache/prompts")[2]["data"]
+        self.assertIn(made["id"], [prompt["id"] for prompt in listed])
+        self.assertEqual(self.server.ask("DELETE", path)[2]["deleted"], True)
+        self.assertEqual(self.server.get(path)[0], 404)
+        self.assert_error(400, "ttl_seconds", self.server.post(
+            "/v1/cache/prompts", {"prompt": "x", "ttl_seconds": 0}), "ttl_seconds")
+
+    def test_what_front_ends_send_is_answered(self):
+        files = sorted((Path(__file__).parents[1] / "data" / "front_ends").glob("*.json"))
+        self.assertGreaterEqual(len(files), 10)
+        for file in files:
+            with self.subTest(file.stem):
+                sent = json.loads(file.read_text())
+                status, headers, reply = self.server.post(sent["path"], sent["body"],
+                                                          headers=sent["headers"])
+                self.assertEqual(status, 200, reply)
+                if not sent["body"].get("stream"):
+                    self.assertGreater(reply["usage"]["completion_tokens"], 0)
+                    continue
+                self.assertTrue(headers["Content-Type"].startswith("text/event-stream"))
+                self.assertNotIn('"error":{', reply.decode())
+                self.assertGreater(reply.decode().count("data: "), 3)
+
     def test_metrics(self):
         def read():
             status, headers, text = self.server.get("/metrics")
@@ -291,6 +411,54 @@ class Keys(unittest.TestCase):
                 self.assertEqual(cached(server, "two") > 0, is_shared)
                 self.assertGreater(cached(server, "one"), 0)
 
+    def test_nobody_sees_the_requests_of_others(self):
+        with tempfile.TemporaryDirectory() as folder:
+            keys = Path(folder) / "keys"
+            keys.write_text("key-a tenant=a\nkey-b tenant=b\n"
+                            "key-root tenant=root rights=infer,inspect,admin\n")
+            with Server("--api-key-file", keys, "--log-json") as server:
+                key = lambda name: {"Authorization": f"Bearer key-{name}"}
+                text = "A secret of tenant a, and long enough for a block of the cache. " * 3
+                _, headers, _ = server.post(CHAT, say(text), headers=key("a"))
+                mine = headers["x-request-id"]
+                for name, sees in (("a", True), ("b", False), ("root", True)):
+                    _, _, listed = server.get("/requests", headers=key(name))
+                    self.assertEqual(mine in [entry["id"] for entry in listed["data"]], sees, name)
+                    status, _, _ = server.get(f"/requests/{mine}", headers=key(name))
+                    self.assertEqual(status, 200 if sees else 404)
+                    _, _, kv = server.get("/kv", headers=key(name))
+                    self.assertEqual("bytes" in kv, name == "root")
+                    self.assertEqual(kv["own"]["cached_bytes"] > 0, name == "a")
+                    _, _, tree = server.get("/kv/tree?depth=64", headers=key(name))
+                    self.assertEqual("secret" in json.dumps(tree), name == "a")
+                    self.assertEqual(server.get("/history", headers=key(name))[0],
+                                     200 if name == "root" else 403)
+                server.post("/kv/reset", {}, headers=key("b"))
+                _, _, kv = server.get("/kv", headers=key("a"))
+                self.assertGreater(kv["own"]["cached_bytes"], 0)
+                server.post("/kv/reset", {}, headers=key("a"))
+                _, _, kv = server.get("/kv", headers=key("a"))
+                self.assertEqual(kv["own"]["cached_bytes"], 0)
+                self.assertNotIn("secret", server.log)
+                lines = [json.loads(line) for line in server.log.splitlines()]
+                asked = next(line for line in lines if line.get("id") == mine)
+                self.assertEqual((asked["event"], asked["tenant"], asked["status"], asked["new"]),
+                                 ("request", "a", 200, 12))
+                self.assertFalse([line for line in lines if line.get("path") == "/requests"])
+
+    def test_who_asks_too_often_waits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            keys = Path(folder) / "keys"
+            keys.write_text("slow rate=1\nfast\n")
+            with Server("--api-key-file", keys) as server:
+                ask = lambda key: server.post(CHAT, say("Hi", max_tokens=2),
+                                              headers={"Authorization": f"Bearer {key}"})
+                self.assertEqual(ask("slow")[0], 200)
+                status, headers, reply = ask("slow")
+                self.assertEqual((status, reply["error"]["code"]), (429, "rate_limit_exceeded"))
+                self.assertTrue(50 < int(headers["Retry-After"]) <= 60, headers)
+                self.assertEqual(ask("fast")[0], 200)
+
     def test_a_file_of_keys_is_read_again(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "keys"
@@ -341,6 +509,30 @@ class Lifecycle(unittest.TestCase):
             server.signal()
             self.assertEqual(server.process.wait(30), 0)
             thread.join()
+
+    def test_it_comes_back_after_a_kill(self):
+        body = say("What is a mill?", seed=5, temperature=0.9)
+        with Server() as first:
+            _, _, before = first.post(CHAT, body)
+
+            def stream():
+                try:
+                    first.post(CHAT, say("Count.", max_tokens=2000, ignore_eos=True, stream=True))
+                except (OSError, http.client.HTTPException):
+                    pass  # it is killed meanwhile
+
+            threads = [threading.Thread(target=stream) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            while first.get("/requests")[2]["data"][0]["state"] != "running":
+                time.sleep(0.02)
+            first.process.kill()
+            first.process.wait()
+            for thread in threads:
+                thread.join()
+            with Server(port=first.port) as second:
+                self.assertEqual(second.get("/health")[0], 200)
+                self.assertEqual(second.post(CHAT, body)[2]["choices"], before["choices"])
 
     def test_the_strict_know_one_model(self):
         with Server("--strict-model", "--alias", "a") as server:

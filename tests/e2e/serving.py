@@ -19,8 +19,8 @@ START_TIMEOUT_S = 120
 class Server:
     """Used in a `with` statement; what it printed is in `log` afterwards."""
 
-    def __init__(self, *flags, model=None, waits=True, environment=None):
-        self.flags = ["--port", "0", "-m", model or harness.default_model, *flags]
+    def __init__(self, *flags, model=None, waits=True, environment=None, port=0):
+        self.flags = ["--port", port, "-m", model or harness.default_model, *flags]
         self.waits = waits
         self.environment = environment
 

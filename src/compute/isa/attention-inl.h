@@ -86,7 +86,11 @@ template <typename Step, int kCount, typename... Args>
 KVERN_INLINE uint32_t InSteps(uint32_t done, uint32_t total, const Args&... args) {
   for (; total - done >= kCount; done += kCount) Step::template Run<kCount>(done, args...);
   if constexpr (kCount > 1) {
-    constexpr int kNext = kCount > 8 ? 8 : kCount > 6 ? 6 : kCount > 4 ? 4 : kCount - 1;
+    constexpr int kNext = kCount > 10  ? 10
+                          : kCount > 8 ? 8
+                          : kCount > 6 ? 6
+                          : kCount > 4 ? 4
+                                       : kCount - 1;
     if (done < total) done = InSteps<Step, kNext>(done, total, args...);
   }
   return done;
@@ -103,11 +107,12 @@ struct ScoreStep {
   }
 };
 
-constexpr int kScoreQueries = kVectorRegisters >= 32 ? 12 : kVectorRegisters >= 8 ? 6 : 1;
+// Of a pass. With 32 registers 22 sums, and three passes for a whole task of 32 queries.
+constexpr int kPassQueries = kVectorRegisters >= 32 ? 11 : kVectorRegisters >= 8 ? 6 : 1;
 
 template <typename Codec>
 void Scores(const ChunkTask& task, float* scores) {
-  InSteps<ScoreStep<Codec>, kScoreQueries>(0, task.num_queries, task, scores);
+  InSteps<ScoreStep<Codec>, kPassQueries>(0, task.num_queries, task, scores);
 }
 
 KVERN_INLINE int LaneOf(uint32_t token, uint32_t block) {
@@ -194,8 +199,6 @@ KVERN_INLINE void OutputTile(const ChunkTask& task, uint32_t query, uint32_t dim
   }
 }
 
-constexpr int kOutputQueries = kVectorRegisters >= 8 ? 6 : 1;
-
 template <typename Codec, int kQueries, bool kStream>
 [[gnu::noinline]] void OutputQueries(const ChunkTask& task, uint32_t query, const float* weights) {
   constexpr int kVectors = TileWidth(kQueries);
@@ -221,7 +224,7 @@ struct OutputStep {
 
 template <typename Codec>
 void Outputs(const ChunkTask& task, const float* weights) {
-  InSteps<OutputStep<Codec>, kOutputQueries>(0, task.num_queries, task, weights);
+  InSteps<OutputStep<Codec>, kPassQueries>(0, task.num_queries, task, weights);
 }
 
 KVERN_INLINE float FirstLane(F32x16 a) {

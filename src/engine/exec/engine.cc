@@ -84,6 +84,11 @@ Result<OpenOptions> CheckOptions(const EngineOptions& options) {
   KVERN_RETURN_IF_ERROR(Name("model.isa", StatusOf(compute::SelectIsa(model.isa))));
   open.eviction = model.eviction;
   KVERN_RETURN_IF_ERROR(Name("model.eviction", StatusOf(kv::FindPolicy(model.eviction))));
+  if (!(model.span_share >= 0 && model.span_share <= 1)) {
+    return Errorf(ErrorCode::kInvalidArgument, "model.span_share: {} is outside 0 … 1",
+                  model.span_share);
+  }
+  open.span_share = model.span_share;
   const SchedulerOptions& scheduler = options.scheduler;
   KVERN_RETURN_IF_ERROR(
       CheckRange("scheduler.step_tokens", scheduler.step_tokens, 1, kMaxStepTokens));

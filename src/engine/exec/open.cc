@@ -73,6 +73,8 @@ Result<OpenedModel> OpenedModel::Open(model::Gguf gguf, const OpenOptions& optio
   kv_options.groups = {MakeGroupSpec(opened.layout_)};
   kv_options.budget_bytes = kv_bytes;
   kv_options.eviction = options.eviction;
+  kv_options.span_bytes_per_tenant =
+      static_cast<size_t>(options.span_share * static_cast<double>(kv_bytes));
   KVERN_ASSIGN_OR_RETURN(opened.kv_cache_,
                          kv::KvCache::Make(std::move(kv_options), opened.store_.get()));
   KVERN_ASSIGN_OR_RETURN(opened.kv_namespace_, opened.kv_cache_->OpenNamespace(opened.kv_spec_));

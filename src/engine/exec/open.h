@@ -43,6 +43,7 @@ struct OpenOptions {
   std::string isa = "auto";
   uint32_t max_step_tokens = 512;
   std::string eviction = "lru";      // a row of kv/policy/table.cc
+  double span_share = 0;             // of the KV memory: what spans of one tenant may keep
   model::ProgressFunction progress;  // of loading; may be empty
 };
 

@@ -92,8 +92,8 @@ Request Simulation::MakeRequest(Text prompt, SplitMix64& random) const {
   request.cache.publish = random.Below(12) > 0;
   request.cache.retention = static_cast<kv::Retention>(random.Below(3));
   if (setup_.span_blocks > 0 && random.Below(4) == 0) {
-    request.cache.span_tokens = 1 + random.Below(request.tokens.size());
-    request.cache.span_ttl_us = static_cast<int64_t>(random.Below(100'000));
+    request.cache.spans.push_back({.num_tokens = 1 + random.Below(request.tokens.size()),
+                                   .ttl_us = static_cast<int64_t>(random.Below(100'000))});
   }
   return request;
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/api/cache_marks.h"
 #include "server/api/field_reader.h"
 #include "server/api/json_body.h"
 
@@ -16,6 +17,20 @@ namespace {
 
 // ---- Requests
 
+// {"type": "ephemeral", "ttl": "5m" or "1h"} at `path`, as a breakpoint of a chat. Null: none.
+std::optional<ApiError> ReadCacheControl(const std::string& path, const FieldReader& block,
+                                         Json& breakpoint) {
+  const Json* const control = block.Find("cache_control");
+  if (control == nullptr) return std::nullopt;
+  if (!control->is_object()) return BadField(path, "must be an object with a type");
+  FieldReader fields(*control);
+  const auto type = fields.String("type"), ttl = fields.String("ttl");
+  if (!fields.ok() || type != "ephemeral") return BadField(path + ".type", "must be ephemeral");
+  if (ttl && *ttl != "5m" && *ttl != "1h") return BadField(path + ".ttl", "must be 5m or 1h");
+  breakpoint = {{"mode", "explicit"}, {"ttl", ttl.value_or("5m")}};
+  return std::nullopt;
+}
+
 // Content blocks of one message, as messages of a chat.
 class BlockReader {
  public:
@@ -24,7 +39,7 @@ class BlockReader {
 
   std::optional<ApiError> Read(const Json& content) {
     if (content.is_string()) {
-      text_ = content.get<std::string>();
+      AddText(content.get<std::string>(), Json());
       return std::nullopt;
     }
     if (!content.is_array()) return BadField(path_, "must be a string or an array of blocks");
@@ -37,9 +52,10 @@ class BlockReader {
   // What tools answered comes before what is said about it.
   void AddTo(Json& messages) {
     for (Json& result : results_) messages.push_back(std::move(result));
-    if (text_.empty() && calls_.empty() && !results_.empty()) return;
-    Json message = {{"role", role_}, {"content", text_}};
+    if (parts_.empty() && calls_.empty() && !results_.empty()) return;
+    Json message = {{"role", role_}, {"content", std::move(parts_)}};
     if (!calls_.empty()) message["tool_calls"] = std::move(calls_);
+    if (!end_mark_.is_null()) message[kCacheBreakpoint] = std::move(end_mark_);
     messages.push_back(std::move(message));
   }
 
@@ -49,18 +65,29 @@ class BlockReader {
     FieldReader fields(block);
     const std::string type = fields.String("type").value_or("");
     if (!fields.ok()) return BadField(path + ".type", "must be a string");
-    if (type == "text") return ReadText(path, fields);
+    Json mark;
+    if (auto error = ReadCacheControl(path + ".cache_control", fields, mark)) return error;
+    if (type == "text") return ReadText(path, fields, std::move(mark));
     if (type == "thinking" || type == "redacted_thinking") return std::nullopt;
-    if (type == "tool_use" && role_ == "assistant") return ReadToolUse(path, fields, block);
-    if (type == "tool_result" && role_ == "user") return ReadToolResult(path, fields);
+    if (type == "tool_use" && role_ == "assistant") {
+      if (!mark.is_null()) end_mark_ = std::move(mark);
+      return ReadToolUse(path, fields, block);
+    }
+    if (type == "tool_result" && role_ == "user") {
+      return ReadToolResult(path, fields, std::move(mark));
+    }
     return NotOffered(path, fmt::format("blocks of type '{}' from the {}", type, role_));
   }
 
-  std::optional<ApiError> ReadText(const std::string& path, FieldReader& fields) {
-    const auto text = fields.String("text");
+  void AddText(std::string text, Json mark) {
+    Json& part = parts_.emplace_back(Json{{"type", "text"}, {"text", std::move(text)}});
+    if (!mark.is_null()) part[kCacheBreakpoint] = std::move(mark);
+  }
+
+  std::optional<ApiError> ReadText(const std::string& path, FieldReader& fields, Json mark) {
+    auto text = fields.String("text");
     if (!text) return BadField(path + ".text", "must be a string");
-    if (!text_.empty()) text_ += '\n';
-    text_ += *text;
+    AddText(*std::move(text), std::move(mark));
     return std::nullopt;
   }
 
@@ -77,18 +104,21 @@ class BlockReader {
     return std::nullopt;
   }
 
-  std::optional<ApiError> ReadToolResult(const std::string& path, FieldReader& fields) {
+  std::optional<ApiError> ReadToolResult(const std::string& path, FieldReader& fields, Json mark) {
     const auto id = fields.String("tool_use_id");
     if (!id) return BadField(path + ".tool_use_id", "must be a string");
     BlockReader content(path + ".content", "tool");
     const Json* const found = fields.Find("content");
     if (auto error = found != nullptr ? content.Read(*found) : std::nullopt) return error;
-    results_.push_back({{"role", "tool"}, {"tool_call_id", *id}, {"content", content.text_}});
+    Json result = {{"role", "tool"}, {"tool_call_id", *id}, {"content", std::move(content.parts_)}};
+    if (!mark.is_null()) result[kCacheBreakpoint] = std::move(mark);
+    results_.push_back(std::move(result));
     return std::nullopt;
   }
 
   const std::string path_, role_;
-  std::string text_;
+  Json parts_ = Json::array();  // of text
+  Json end_mark_;
   Json calls_ = Json::array();
   std::vector<Json> results_;
 };
@@ -164,9 +194,13 @@ std::variant<ApiRequest, ApiError> ParseMessagesRequest(const Json& body, const 
     return BadField("max_tokens", "is missing");
   }
   Json chat = body;
-  for (const char* const name : {"tools", "tool_choice", "system", "n", "logprobs"}) {
+  for (const char* const name :
+       {"tools", "tool_choice", "system", "n", "logprobs", "prompt_cache_options"}) {
     chat.erase(name);
   }
+  Json whole;  // of all that is sent
+  if (auto error = ReadCacheControl("cache_control", fields, whole)) return *error;
+  if (!whole.is_null()) chat["prompt_cache_options"] = {{"ttl", whole["ttl"]}};
   chat["messages"] = std::move(messages);
   if (const Json* const stops = fields.Array("stop_sequences")) chat["stop"] = *stops;
   if (!fields.ok()) return *fields.error();

@@ -1,6 +1,7 @@
 // Answers in the form of Anthropic's messages: a JSON object, or server-sent events with names.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "engine/collect.h"
 #include "server/api/answer_format.h"
 #include "server/api/anthropic.h"
+#include "server/api/cache_marks.h"
 #include "server/api/json_body.h"
 #include "server/api/openai_parts.h"
 
@@ -16,6 +18,8 @@ namespace kvern::server {
 using Json = nlohmann::ordered_json;
 
 namespace {
+
+constexpr int64_t kFiveMinutesUs = 300'000'000;
 
 // Why it ended, and which of the stops it was.
 std::pair<std::string, std::optional<std::string>> StopOf(const ApiRequest& request,
@@ -26,13 +30,26 @@ std::pair<std::string, std::optional<std::string>> StopOf(const ApiRequest& requ
   return {stop ? "stop_sequence" : "end_turn", std::move(stop)};
 }
 
-// Tokens that were found in the cache are counted apart.
-Json MessageUsage(const Report& report) {
-  const size_t read = report.prompt.hit();
-  return {{"input_tokens", report.prompt_tokens - read},
-          {"cache_creation_input_tokens", 0},
+// Tokens that spans keep from now on, by how long: each counts for the shortest that has it.
+Json CacheCreation(const std::vector<CacheSpan>& spans, const Report& report) {
+  size_t minutes5 = 0, hour = 0, counted = report.prompt.hit();
+  for (size_t i = 0; i < std::min(spans.size(), report.spans.size()); ++i) {
+    const size_t end = std::max(report.spans[i].num_tokens, counted);
+    (spans[i].ttl_us > kFiveMinutesUs ? hour : minutes5) += end - counted;
+    counted = end;
+  }
+  return {{"ephemeral_5m_input_tokens", minutes5}, {"ephemeral_1h_input_tokens", hour}};
+}
+
+// Tokens that were found in the cache, or that are kept there from now on, are counted apart.
+Json MessageUsage(const ApiRequest& request, const Report& report) {
+  const size_t read = report.prompt.hit(), created = CreatedTokens(report);
+  return {{"input_tokens", report.prompt_tokens - read - created},
+          {"cache_creation_input_tokens", created},
           {"cache_read_input_tokens", read},
-          {"output_tokens", report.completion_tokens}};
+          {"cache_creation", CacheCreation(request.request.cache.spans, report)},
+          {"output_tokens", report.completion_tokens},
+          {"kvern_missed", MissedByReason(report.prompt)}};
 }
 
 std::string NamedEvent(const Json& event) {
@@ -76,7 +93,7 @@ std::string AnthropicFormat::Whole(const Answer& answer) {
                {"model", request_.model},
                {"content", Json::array({{{"type", "text"}, {"text", completion.text}}})}};
   body.update(StopFields(StopOf(request_, model_, completion)));
-  body["usage"] = MessageUsage(answer.report);
+  body["usage"] = MessageUsage(request_, answer.report);
   AddReceipt(answer.report, body);
   return ToJsonLine(body);
 }
@@ -113,7 +130,7 @@ std::string AnthropicFormat::End(const Report& report) {
   }
   Json delta = {{"type", "message_delta"},
                 {"delta", StopFields(StopOf(request_, model_, completion_))},
-                {"usage", MessageUsage(report)}};
+                {"usage", MessageUsage(request_, report)}};
   AddReceipt(report, delta);
   return NamedEvent({{"type", "content_block_stop"}, {"index", 0}}) + NamedEvent(delta) +
          NamedEvent({{"type", "message_stop"}});

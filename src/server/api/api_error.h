@@ -16,6 +16,7 @@ struct ApiError {
   std::string message;
   std::optional<std::string> param = {};  // the field, as in "messages[2].content"
   std::optional<std::string> code = {};
+  int retry_after_s = 1;  // of 429 and 503
 
   struct ContextSize {
     size_t prompt_tokens;

@@ -13,6 +13,7 @@
 namespace kvern::server {
 
 HttpReply Call::Head(int status) const {
+  trace->SetStatus(status);
   HttpReply reply{.status = status, .headers = CorsHeaders(request)};
   reply.headers.push_back({"x-request-id", id});
   return reply;
@@ -39,7 +40,28 @@ Call Call::WithoutBody() const {
           .sink = sink,
           .caller = caller,
           .id = id,
+          .trace = trace,
+          .endpoint = endpoint,
+          .parameter = parameter,
           .error_form = error_form};
+}
+
+std::optional<std::string> Call::VisibleTenant() const {
+  if (server.keys->is_open() || caller.can_administer) return std::nullopt;
+  return caller.tenant;
+}
+
+std::optional<std::string_view> Call::Query(std::string_view name) const {
+  std::string_view rest = request.query;
+  while (!rest.empty()) {
+    const std::string_view pair = rest.substr(0, rest.find('&'));
+    rest.remove_prefix(std::min(pair.size() + 1, rest.size()));
+    const size_t equals = pair.find('=');
+    if (pair.substr(0, equals) == name) {
+      return equals == pair.npos ? std::string_view() : pair.substr(equals + 1);
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<nlohmann::ordered_json> Call::ReadJson() const {
@@ -54,7 +76,9 @@ HttpReply ErrorReply(const ApiError& error, ErrorForm form, const std::string& r
   reply.body = ToJsonLine(form == ErrorForm::kAnthropic ? AnthropicErrorBody(error, request_id)
                                                         : ErrorBody(error));
   // Clients try 429 and 5xx again.
-  if (error.status == 429 || error.status == 503) reply.headers.push_back({"Retry-After", "1"});
+  if (error.status == 429 || error.status == 503) {
+    reply.headers.push_back({"Retry-After", std::to_string(error.retry_after_s)});
+  }
   if (error.status == 500 || error.status == 501) {
     reply.headers.push_back({"x-should-retry", "false"});
   }
@@ -70,6 +94,8 @@ std::optional<std::string_view> KeyOf(const HttpRequest& request) {
   return request.Header("X-Api-Key");
 }
 
+std::string CacheGroupOf(const std::string& share_group) { return "shared:" + share_group; }
+
 void SetOwner(const Call& call, FieldReader& fields, kvern::Request& request) {
   const auto salt = fields.String("cache_salt");
   if (salt && salt->empty()) fields.Fail(BadField("cache_salt", "must not be empty"));
@@ -79,7 +105,7 @@ void SetOwner(const Call& call, FieldReader& fields, kvern::Request& request) {
   request.priority = call.server.keys->is_open()
                          ? request.priority
                          : std::min(request.priority, 0) + call.caller.priority;
-  if (options.share_group) request.cache_group = "shared:" + *options.share_group;
+  if (options.share_group) request.cache_group = CacheGroupOf(*options.share_group);
   if (salt) {
     request.cache_group =
         fmt::format("salt:{}:{}:{}", call.caller.tenant.size(), call.caller.tenant, *salt);

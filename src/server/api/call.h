@@ -10,6 +10,7 @@
 #include "server/api/field_reader.h"
 #include "server/context.h"
 #include "server/http/message.h"
+#include "server/request_trace.h"
 
 namespace kvern::server {
 
@@ -22,6 +23,9 @@ struct Call {
   std::shared_ptr<HttpSink> sink;
   Caller caller;
   std::string id;  // "x-request-id"
+  std::shared_ptr<RequestTrace> trace;
+  std::string_view endpoint = {};  // the route's path
+  std::string parameter = {};      // what stands for {id} there
   ErrorForm error_form = ErrorForm::kOpenAi;
 
   // The model. REQUIRES: the route is one that needs it.
@@ -35,6 +39,12 @@ struct Call {
   // For what outlives the handler: bodies are long.
   Call WithoutBody() const;
 
+  // Whose requests and texts the caller may see. None: everybody's.
+  std::optional<std::string> VisibleTenant() const;
+
+  // "name=value" of the target's query; as it came.
+  std::optional<std::string_view> Query(std::string_view name) const;
+
   // The body, an object; or none, and the call has failed.
   std::optional<nlohmann::ordered_json> ReadJson() const;
 };
@@ -45,6 +55,9 @@ HttpReply ErrorReply(const ApiError& error, ErrorForm form = ErrorForm::kOpenAi,
 
 // The key that a request brings: "Authorization: Bearer …" or "X-Api-Key".
 std::optional<std::string_view> KeyOf(const HttpRequest& request);
+
+// Request::cache_group of a sharing group.
+std::string CacheGroupOf(const std::string& share_group);
 
 // What the server sets of a request to the engine: whose it is, and who shares its blocks. The
 // field "cache_salt" separates the caller's own prompts further.

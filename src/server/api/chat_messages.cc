@@ -17,7 +17,8 @@ const Json* FindString(const Json& object, const char* name) {
 }
 
 // The text of one part, added to `text`.
-std::optional<ApiError> AddPart(const std::string& path, const Json& part, std::string& text) {
+std::optional<ApiError> AddPart(const std::string& path, const Json& part, std::string& text,
+                                std::vector<CacheMark>& marks) {
   const Json* const type = part.is_object() ? FindString(part, "type") : nullptr;
   if (type == nullptr) return BadField(path, "must be an object with a type");
   const auto name = type->get<std::string>();
@@ -26,10 +27,15 @@ std::optional<ApiError> AddPart(const std::string& path, const Json& part, std::
   if (value == nullptr) return BadField(path + "." + name, "must be a string");
   if (!text.empty()) text += '\n';
   text += value->get_ref<const std::string&>();
-  return std::nullopt;
+  const auto breakpoint = part.find(kCacheBreakpoint);
+  if (breakpoint == part.end() || breakpoint->is_null()) return std::nullopt;
+  CacheMark& mark = marks.emplace_back();
+  mark.content_bytes = text.size();
+  return ReadBreakpoint(fmt::format("{}.{}", path, kCacheBreakpoint), *breakpoint, mark.ttl_us);
 }
 
-std::optional<ApiError> PrepareContent(const std::string& path, Json& message) {
+std::optional<ApiError> PrepareContent(const std::string& path, Json& message,
+                                       std::vector<CacheMark>& marks) {
   const auto content = message.find("content");
   if (content == message.end() || content->is_null()) {
     if (!message.contains("tool_calls") && !message.contains("function_call") &&
@@ -43,7 +49,7 @@ std::optional<ApiError> PrepareContent(const std::string& path, Json& message) {
   if (!content->is_array()) return BadField(path, "must be a string or an array of text parts");
   std::string text;
   for (size_t i = 0; i < content->size(); ++i) {
-    auto error = AddPart(fmt::format("{}[{}]", path, i), (*content)[i], text);
+    auto error = AddPart(fmt::format("{}[{}]", path, i), (*content)[i], text, marks);
     if (error) return error;
   }
   *content = std::move(text);
@@ -68,7 +74,8 @@ bool ParseArguments(Json& function) {
 
 }  // namespace
 
-std::optional<ApiError> PrepareMessages(const Json& messages, Json& prepared) {
+std::optional<ApiError> PrepareMessages(const Json& messages, Json& prepared,
+                                        std::vector<CacheMark>& marks) {
   if (!messages.is_array() || messages.empty()) {
     return BadField("messages", "must be an array of at least one message");
   }
@@ -85,7 +92,17 @@ std::optional<ApiError> PrepareMessages(const Json& messages, Json& prepared) {
         return BadField(path + ".tool_calls", "must be an array");
       }
     }
-    if (auto error = PrepareContent(path + ".content", message)) return error;
+    const size_t num_marks = marks.size();
+    if (auto error = PrepareContent(path + ".content", message, marks)) return error;
+    if (const auto mark = message.find(kCacheBreakpoint); mark != message.end()) {
+      CacheMark& whole = marks.emplace_back();
+      if (auto error =
+              ReadBreakpoint(fmt::format("{}.{}", path, kCacheBreakpoint), *mark, whole.ttl_us)) {
+        return error;
+      }
+      message.erase(mark);
+    }
+    for (size_t k = num_marks; k < marks.size(); ++k) marks[k].message = i;
   }
   return std::nullopt;
 }

@@ -11,14 +11,16 @@ using Json = nlohmann::ordered_json;
 
 Json Prepared(const char* messages) {
   Json prepared;
-  const auto error = PrepareMessages(Json::parse(messages), prepared);
+  std::vector<CacheMark> marks;
+  const auto error = PrepareMessages(Json::parse(messages), prepared, marks);
   EXPECT_FALSE(error.has_value()) << error->message;
   return prepared;
 }
 
 std::string Problem(const char* messages) {
   Json prepared;
-  const auto error = PrepareMessages(Json::parse(messages), prepared);
+  std::vector<CacheMark> marks;
+  const auto error = PrepareMessages(Json::parse(messages), prepared, marks);
   return error ? error->message : "none";
 }
 
@@ -55,6 +57,37 @@ TEST(PrepareMessages, NamesWhatIsWrong) {
             "messages[0].content[0]: parts of type image_url: not offered yet");
   EXPECT_EQ(Problem(R"([{"role": "assistant", "content": "", "tool_calls": 1}])"),
             "messages[0].tool_calls: must be an array");
+}
+
+TEST(PrepareMessages, MarksSayWhatIsKept) {
+  Json prepared;
+  std::vector<CacheMark> marks;
+  const auto error = PrepareMessages(Json::parse(R"([
+      {"role": "system", "content": "s", "prompt_cache_breakpoint": {"mode": "explicit"}},
+      {"role": "user", "content": [
+        {"type": "text", "text": "ab",
+         "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "1h"}},
+        {"type": "text", "text": "c"}]}])"),
+                                     prepared, marks);
+  ASSERT_FALSE(error.has_value()) << error->message;
+  EXPECT_EQ(prepared, Json::parse(R"([{"role": "system", "content": "s"},
+                                      {"role": "user", "content": "ab\nc"}])"));
+  ASSERT_EQ(marks.size(), 2u);
+  EXPECT_EQ(marks[0].message, 0u);
+  EXPECT_EQ(marks[0].content_bytes, SIZE_MAX);
+  EXPECT_EQ(marks[0].ttl_us, std::nullopt);
+  EXPECT_EQ(marks[1].message, 1u);
+  EXPECT_EQ(marks[1].content_bytes, 2u);
+  EXPECT_EQ(marks[1].ttl_us, 3'600'000'000);
+  const auto problem = [](const char* mark) {
+    return Problem(
+        fmt::format(R"([{{"role": "user", "content": "x", "prompt_cache_breakpoint": {}}}])", mark)
+            .c_str());
+  };
+  EXPECT_EQ(problem("1"), "messages[0].prompt_cache_breakpoint: must be an object with a mode");
+  EXPECT_EQ(problem("{}"), "messages[0].prompt_cache_breakpoint.mode: must be \"explicit\"");
+  EXPECT_EQ(problem(R"({"mode": "explicit", "ttl": "2h"})"),
+            "messages[0].prompt_cache_breakpoint.ttl: must be 5m, 30m, 1h, 12h or 24h");
 }
 
 TEST(ParseToolArguments, StringsOfObjectsBecomeObjects) {

@@ -1,13 +1,14 @@
 // The endpoints that generate, and those that count the tokens that they would begin with.
 #include <fmt/format.h>
 
-#include <chrono>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "engine/collect.h"
 #include "server/api/answer_format.h"
+#include "server/api/answer_info.h"
 #include "server/api/anthropic.h"
 #include "server/api/field_reader.h"
 #include "server/api/llama.h"
@@ -18,11 +19,6 @@ namespace kvern::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-int64_t UnixSeconds() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
-}
 
 void AddTimes(const Report& report, HttpReply& reply) {
   reply.headers.push_back({"x-kvern-cached-tokens", fmt::to_string(report.prompt.hit())});
@@ -45,6 +41,7 @@ class WholeWriter final : public AnswerWriter {
 
   void End(const Report& report) override {
     answer_.report = report;
+    call_.trace->SetAnswer(report, answer_.completions[0].finish);
     if (const auto error = AnswerError(answer_)) return call_.Fail(*error);
     HttpReply reply = call_.Head(200);
     AddTimes(report, reply);
@@ -67,6 +64,7 @@ class StreamWriter final : public AnswerWriter {
   void Take(const Chunk& chunk) override {
     // What fails before its first token still can have a status: End() says why.
     if (!has_begun_ && chunk.tokens.empty() && chunk.finish == FinishReason::kFailed) return;
+    if (chunk.completion == 0 && chunk.finish) finish_ = chunk.finish;
     Begin();
     Write(format_->Take(chunk));
   }
@@ -77,6 +75,7 @@ class StreamWriter final : public AnswerWriter {
   }
 
   void End(const Report& report) override {
+    call_.trace->SetAnswer(report, finish_);
     if (!has_begun_ && report.error) return call_.Fail(ToApiError(*report.error));
     Begin();
     Write(format_->End(report));
@@ -101,6 +100,7 @@ class StreamWriter final : public AnswerWriter {
   const Call call_;
   const std::unique_ptr<AnswerFormat> format_;
   bool has_begun_ = false;
+  std::optional<FinishReason> finish_;  // of completion 0
 };
 
 // Errors: what is wrong with fields of the server's own.
@@ -135,16 +135,18 @@ void Generate(const Call& call, const Json& body, Parsed parsed, MakeFormat make
   const size_t n = asked.n;
   const bool is_stream = request.is_stream;
   request.request.tokens = {};  // the format has no use for them
-  auto format = make_format(std::move(request), call.serving().info,
-                            {.id = call.id, .created = UnixSeconds()}, asked.tokens.size());
+  auto format =
+      make_format(std::move(request), call.serving().info,
+                  {.id = call.id, .created = static_cast<int64_t>(UnixNow())}, asked.tokens.size());
   std::unique_ptr<AnswerWriter> writer;
   if (is_stream) {
     writer = std::make_unique<StreamWriter>(call, std::move(format));
   } else {
     writer = std::make_unique<WholeWriter>(call, n, std::move(format));
   }
+  AnswerInfo info = AnswerInfoOf(call, asked);
   const Status status = call.server.live->Start(*call.serving().engine, std::move(asked), call.sink,
-                                                std::move(writer));
+                                                std::move(writer), std::move(info));
   if (!status.ok()) call.Fail(ToApiError(status.error()));
 }
 
@@ -165,6 +167,18 @@ void CountTokens(const Call& call, const Parsed& parsed, Json reply) {
 }
 
 }  // namespace
+
+AnswerInfo AnswerInfoOf(const Call& call, const Request& request) {
+  const size_t num_head = std::min(request.tokens.size(), RequestLog::kHeadTokens);
+  return {.id = call.id,
+          .endpoint = call.endpoint,
+          .tenant = call.caller.tenant,
+          .created_unix_s = UnixNow(),
+          .prompt_tokens = request.tokens.size(),
+          .completions = request.n,
+          .max_tokens = request.max_tokens,
+          .prompt_head = {request.tokens.begin(), request.tokens.begin() + num_head}};
+}
 
 void HandleChatCompletions(const Call& call) { GenerateOpenAi(call, Endpoint::kChatCompletions); }
 void HandleCompletions(const Call& call) { GenerateOpenAi(call, Endpoint::kCompletions); }

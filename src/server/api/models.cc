@@ -23,7 +23,7 @@ void HandleModels(const Call& call) {
 void HandleProps(const Call& call) {
   const Serving& serving = call.serving();
   call.Reply({{"default_generation_settings", {{"n_ctx", serving.engine->context()}}},
-              {"total_slots", serving.max_running},
+              {"total_slots", serving.options.scheduler.max_running},
               {"model_alias", serving.name},
               {"chat_template", serving.template_source},
               {"fingerprint", serving.engine->fingerprint()}});

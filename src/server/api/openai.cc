@@ -205,16 +205,34 @@ void ReadMessages(FieldReader& fields, const ModelText& text, Request& request) 
   if (!fields.ok()) return;
   const Json* const messages = fields.Find("messages");
   if (messages == nullptr) return fields.Fail(BadField("messages", "is missing"));
+  const CacheOptions cache = ReadCacheOptions(fields);
   Json prepared;
-  if (auto error = PrepareMessages(*messages, prepared)) return fields.Fail(std::move(*error));
-  auto tokens = EncodeMessages(text, {.messages = prepared,
-                                      .variables = variables,
-                                      .add_generation_prompt = add_generation_prompt});
+  std::vector<CacheMark> marks;
+  if (auto error = PrepareMessages(*messages, prepared, marks)) {
+    return fields.Fail(std::move(*error));
+  }
+  const Conversation conversation = {
+      .messages = prepared, .variables = variables, .add_generation_prompt = add_generation_prompt};
+  auto tokens = EncodeMessages(text, conversation);
   if (!tokens.ok()) {
     // Whatever the template could not do, it was with this conversation.
     return fields.Fail({.message = tokens.error().message, .param = "messages"});
   }
   request.tokens = std::move(tokens).value();
+  request.cache.spans = SpansOf(text, conversation, request.tokens, marks, cache);
+}
+
+void ReadTokens(FieldReader& fields, const Json& ids, size_t vocab_size,
+                std::vector<TokenId>& tokens) {
+  tokens.reserve(ids.size());
+  for (const Json& id : ids) {
+    const auto token = ToInteger(id, 0, static_cast<int64_t>(vocab_size) - 1);
+    if (!token) {
+      return fields.Fail(
+          BadField("prompt", fmt::format("must have token ids below {} only", vocab_size)));
+    }
+    tokens.push_back(TokenId{static_cast<uint32_t>(*token)});
+  }
 }
 
 void ReadPrompt(FieldReader& fields, const ModelText& text, Request& request) {
@@ -230,20 +248,14 @@ void ReadPrompt(FieldReader& fields, const ModelText& text, Request& request) {
   }
   if (prompt->is_string()) {
     request.tokens = text.Encode(prompt->get_ref<const std::string&>());
-    return;
-  }
-  if (!prompt->is_array()) {
+  } else if (prompt->is_array()) {
+    ReadTokens(fields, *prompt, text.vocab_size(), request.tokens);
+  } else {
     return fields.Fail(BadField("prompt", "must be a string or an array of token ids"));
   }
-  request.tokens.reserve(prompt->size());
-  for (const Json& id : *prompt) {
-    const auto token = ToInteger(id, 0, static_cast<int64_t>(text.vocab_size()) - 1);
-    if (!token) {
-      return fields.Fail(
-          BadField("prompt", fmt::format("must have token ids below {} only", text.vocab_size())));
-    }
-    request.tokens.push_back(TokenId{static_cast<uint32_t>(*token)});
-  }
+  const CacheOptions cache = ReadCacheOptions(fields);
+  if (!cache.keeps_all) return;
+  request.cache.spans = {{.num_tokens = request.tokens.size(), .ttl_us = cache.ttl_us}};
 }
 
 void CheckLength(FieldReader& fields, const ModelInfo& model, const Request& request) {

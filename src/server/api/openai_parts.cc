@@ -1,11 +1,13 @@
 #include "server/api/openai_parts.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "server/api/cache_marks.h"
 #include "server/api/json_body.h"
 
 namespace kvern::server {
@@ -80,11 +82,33 @@ Json Envelope(const ApiRequest& request, const ModelInfo& model, const ReplyIds&
           {"system_fingerprint", "kvern-" + model.fingerprint.substr(0, kFingerprintDigits)}};
 }
 
+kv::MissReason ToldReason(kv::MissReason reason) {
+  return reason == kv::MissReason::kOtherNamespace ? kv::MissReason::kNeverSeen : reason;
+}
+
+Json MissedByReason(const kv::PromptSplit& prompt) {
+  std::array<size_t, kv::kNumMissReasons> told{};
+  for (size_t i = 0; i < told.size(); ++i) {
+    told[static_cast<size_t>(ToldReason(static_cast<kv::MissReason>(i)))] += prompt.miss[i];
+  }
+  Json body = Json::object();
+  for (size_t i = 0; i < told.size(); ++i) {
+    if (told[i] > 0) body[std::string(ToString(static_cast<kv::MissReason>(i)))] = told[i];
+  }
+  return body;
+}
+
+Json PromptDetails(const Report& report) {
+  return {{"cached_tokens", report.prompt.hit()},
+          {"cache_write_tokens", CreatedTokens(report)},
+          {"kvern_missed", MissedByReason(report.prompt)}};
+}
+
 Json UsageOf(const Report& report) {
   return {{"prompt_tokens", report.prompt_tokens},
           {"completion_tokens", report.completion_tokens},
           {"total_tokens", report.prompt_tokens + report.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", report.prompt.hit()}}}};
+          {"prompt_tokens_details", PromptDetails(report)}};
 }
 
 void AddReceipt(const Report& report, Json& body) {

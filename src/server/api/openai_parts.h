@@ -24,6 +24,16 @@ nlohmann::ordered_json Envelope(const ApiRequest& request, const ModelInfo& mode
 std::optional<std::string> FindStop(const ApiRequest& request, const ModelText& text,
                                     const Completion& completion);
 
+// What a tenant is told of why a token was not found: that others have it would tell it what they
+// asked, so then it reads as if nobody had.
+kv::MissReason ToldReason(kv::MissReason reason);
+
+// Tokens that were not found, by the reasons that are told; without zeros.
+nlohmann::ordered_json MissedByReason(const kv::PromptSplit& prompt);
+
+// Found, kept from now on, and missed.
+nlohmann::ordered_json PromptDetails(const Report& report);
+
 nlohmann::ordered_json UsageOf(const Report& report);
 
 // The field "kvern_receipt", where the answer has ended well.

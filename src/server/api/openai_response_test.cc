@@ -44,7 +44,7 @@ TEST(ResponseBody, ChatHasOpenAisForm) {
       "choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes", "refusal": null},
                    "logprobs": null, "finish_reason": "stop"}],
       "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13,
-                "prompt_tokens_details": {"cached_tokens": 6}},
+                "prompt_tokens_details": {"cached_tokens": 6, "cache_write_tokens": 0, "kvern_missed": {}}},
       "kvern_receipt": {"digest": "d"}})"));
 }
 
@@ -57,7 +57,7 @@ TEST(ResponseBody, CompletionsHaveTheirs) {
       "choices": [{"text": "Yes", "index": 0, "logprobs": null, "finish_reason": "stop"},
                   {"text": "No", "index": 1, "logprobs": null, "finish_reason": "length"}],
       "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15,
-                "prompt_tokens_details": {"cached_tokens": 6}}})"));
+                "prompt_tokens_details": {"cached_tokens": 6, "cache_write_tokens": 0, "kvern_missed": {}}}})"));
 }
 
 TEST(ResponseBody, ChatLogprobsHaveBytes) {

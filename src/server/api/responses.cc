@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "server/api/cache_marks.h"
 #include "server/api/field_reader.h"
 
 namespace kvern::server {
@@ -33,6 +34,8 @@ std::optional<ApiError> ReadParts(const std::string& path, const Json& content, 
     }
     if (!text) return BadField(part_path + ".text", "must be a string");
     parts.push_back({{"type", "text"}, {"text", *text}});
+    if (const Json* const mark = part.Find(kCacheBreakpoint))
+      parts.back()[kCacheBreakpoint] = *mark;
   }
   return std::nullopt;
 }

@@ -105,7 +105,7 @@ class ResponsesFormat final : public AnswerFormat {
         Response(status, Json::array({Item(status, Json::array({Part(completion_.text)}))}));
     if (is_cut()) response["incomplete_details"] = {{"reason", "max_output_tokens"}};
     response["usage"] = {{"input_tokens", report.prompt_tokens},
-                         {"input_tokens_details", {{"cached_tokens", report.prompt.hit()}}},
+                         {"input_tokens_details", PromptDetails(report)},
                          {"output_tokens", report.completion_tokens},
                          {"output_tokens_details", {{"reasoning_tokens", 0}}},
                          {"total_tokens", report.prompt_tokens + report.completion_tokens}};

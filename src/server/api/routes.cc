@@ -1,5 +1,7 @@
 #include "server/api/routes.h"
 
+#include <optional>
+
 namespace kvern::server {
 namespace {
 
@@ -15,6 +17,7 @@ constexpr Route kRoutes[] = {
      .summary = "Whether requests are served",
      .right = Right::kNone,
      .needs_model = false,
+     .is_watch = true,
      .is_instant = true,
      .handle = HandleHealth},
     {.method = "GET",
@@ -29,6 +32,7 @@ constexpr Route kRoutes[] = {
      .path = "/metrics",
      .summary = "Counters and times, for Prometheus",
      .right = Right::kInspect,
+     .is_watch = true,
      .handle = HandleMetrics},
     {.method = "POST",
      .path = "/v1/chat/completions",
@@ -69,6 +73,69 @@ constexpr Route kRoutes[] = {
      .summary = "What a prompt would find in the cache, and why not more",
      .right = Right::kInspect,
      .handle = HandleKvExplain},
+    {.method = "GET",
+     .path = "/kv",
+     .summary = "KV memory in its four states, and what prompts found there",
+     .right = Right::kInspect,
+     .is_watch = true,
+     .handle = HandleKv},
+    {.method = "GET",
+     .path = "/kv/tree",
+     .summary = "The caller's texts in the cache, as a tree",
+     .right = Right::kInspect,
+     .handle = HandleKvTree},
+    {.method = "POST",
+     .path = "/kv/reset",
+     .summary = "Evicts the caller's texts that nobody uses",
+     .right = Right::kInspect,
+     .handle = HandleKvReset},
+    {.method = "POST",
+     .path = "/v1/cache/prompts",
+     .summary = "Computes a prompt ahead and keeps it",
+     .handle = HandleCachePrompt},
+    {.method = "GET",
+     .path = "/v1/cache/prompts",
+     .summary = "The prompts that are kept",
+     .handle = HandleListCachedPrompts},
+    {.method = "GET",
+     .path = "/v1/cache/prompts/{id}",
+     .summary = "A prompt that is kept",
+     .handle = HandleCachedPrompt},
+    {.method = "POST",
+     .path = "/v1/cache/prompts/{id}",
+     .summary = "Keeps a prompt for longer",
+     .handle = HandleExtendCachedPrompt},
+    {.method = "DELETE",
+     .path = "/v1/cache/prompts/{id}",
+     .summary = "Keeps a prompt no longer",
+     .handle = HandleDeleteCachedPrompt},
+    {.method = "GET",
+     .path = "/requests",
+     .summary = "Answers on their way, and the last that have ended",
+     .right = Right::kInspect,
+     .is_watch = true,
+     .handle = HandleRequests},
+    {.method = "GET",
+     .path = "/requests/{id}",
+     .summary = "What happened to a request, and what it waits for",
+     .right = Right::kInspect,
+     .handle = HandleRequest},
+    {.method = "DELETE",
+     .path = "/requests/{id}",
+     .summary = "Cancels a request",
+     .handle = HandleCancelRequest},
+    {.method = "GET",
+     .path = "/status",
+     .summary = "What limits the server now, and what would help",
+     .right = Right::kInspect,
+     .is_watch = true,
+     .handle = HandleStatus},
+    {.method = "GET",
+     .path = "/history",
+     .summary = "How the server fared in the last quarter of an hour",
+     .right = Right::kAdmin,
+     .is_watch = true,
+     .handle = HandleHistory},
     {.method = "POST",
      .path = "/v1/embeddings",
      .summary = "Not offered",
@@ -90,11 +157,23 @@ constexpr Route kRoutes[] = {
 
 constexpr std::string_view kVersion = "/v1";
 
+constexpr std::string_view kParameter = "{id}";
+
+// What stands for {id} where `path` is one of `pattern`; empty where that has none.
+std::optional<std::string_view> Match(std::string_view pattern, std::string_view path) {
+  if (!pattern.ends_with(kParameter)) return pattern == path ? std::optional("") : std::nullopt;
+  pattern.remove_suffix(kParameter.size());
+  if (!path.starts_with(pattern)) return std::nullopt;
+  path.remove_prefix(pattern.size());
+  return path.empty() || path.find('/') != path.npos ? std::nullopt : std::optional(path);
+}
+
 // Clients leave the version away, or put it where there is none.
-bool IsPathOf(const Route& route, std::string_view path) {
-  if (path == route.path) return true;
-  if (route.path.starts_with(kVersion)) return path == route.path.substr(kVersion.size());
-  return path.starts_with(kVersion) && path.substr(kVersion.size()) == route.path;
+std::optional<std::string_view> MatchRoute(const Route& route, std::string_view path) {
+  if (const auto parameter = Match(route.path, path)) return parameter;
+  if (route.path.starts_with(kVersion)) return Match(route.path.substr(kVersion.size()), path);
+  if (!path.starts_with(kVersion)) return std::nullopt;
+  return Match(route.path, path.substr(kVersion.size()));
 }
 
 }  // namespace
@@ -104,9 +183,10 @@ std::span<const Route> Routes() { return kRoutes; }
 FoundRoute FindRoute(std::string_view method, std::string_view path) {
   FoundRoute found;
   for (const Route& route : kRoutes) {
-    if (!IsPathOf(route, path)) continue;
+    const auto parameter = MatchRoute(route, path);
+    if (!parameter) continue;
     if (method == route.method || (method == "HEAD" && route.method == "GET")) {
-      return {.route = &route};
+      return {.route = &route, .parameter = std::string(*parameter)};
     }
     if (!found.allowed.empty()) found.allowed += ", ";
     found.allowed += route.method;

@@ -16,6 +16,7 @@ struct Route {
   Right right = Right::kInfer;
   bool needs_model = true;  // 503 while it loads
   ErrorForm error_form = ErrorForm::kOpenAi;
+  bool is_watch = false;    // asked again and again by who watches: only failures are logged
   bool is_instant = false;  // answered where it is read, so that nothing makes it wait
   void (*handle)(const Call& call);
 };
@@ -24,6 +25,7 @@ std::span<const Route> Routes();
 
 struct FoundRoute {
   const Route* route = nullptr;  // null: none
+  std::string parameter = {};    // what stands for {id}
   std::string allowed = {};      // methods of that path, where it is another one: "GET, POST"
 };
 FoundRoute FindRoute(std::string_view method, std::string_view path);
@@ -39,6 +41,23 @@ void HandleDashboard(const Call& call);
 void HandleMetrics(const Call& call);
 // kv_explain.cc
 void HandleKvExplain(const Call& call);
+// kv.cc
+void HandleKv(const Call& call);
+void HandleKvTree(const Call& call);
+void HandleKvReset(const Call& call);
+// cached_prompts.cc
+void HandleCachePrompt(const Call& call);
+void HandleListCachedPrompts(const Call& call);
+void HandleCachedPrompt(const Call& call);
+void HandleExtendCachedPrompt(const Call& call);
+void HandleDeleteCachedPrompt(const Call& call);
+// requests.cc
+void HandleRequests(const Call& call);
+void HandleRequest(const Call& call);
+void HandleCancelRequest(const Call& call);
+// status.cc
+void HandleStatus(const Call& call);
+void HandleHistory(const Call& call);
 // generate.cc
 void HandleChatCompletions(const Call& call);
 void HandleCompletions(const Call& call);

@@ -78,7 +78,8 @@ void HandleApplyTemplate(const Call& call) {
     return call.Fail({.message = "the model has no chat template"});
   }
   Json prepared;
-  if (const auto error = PrepareMessages(*messages, prepared)) return call.Fail(*error);
+  std::vector<CacheMark> marks;  // change nothing here
+  if (const auto error = PrepareMessages(*messages, prepared, marks)) return call.Fail(*error);
   const auto prompt =
       call.serving().chat_template->Render({.messages = prepared,
                                             .variables = variables,

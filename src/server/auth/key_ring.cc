@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kDigestPrefix = "blake2b:";
 constexpr size_t kKeyBytes = 32;
 constexpr size_t kTenantDigits = 12;
+constexpr double kMaxRate = 1e9;
 
 std::string ToHex(const unsigned char* bytes, size_t count) {
   std::string hex(2 * count + 1, '\0');
@@ -32,7 +33,7 @@ std::optional<KeyDigest> ParseDigest(std::string_view hex) {
   return failed == 0 && num_bytes == digest.size() ? std::optional(digest) : std::nullopt;
 }
 
-std::string OwnTenant(const KeyDigest& digest) {
+std::string NameOf(const KeyDigest& digest) {
   return "key-" + ToHex(digest.data(), digest.size()).substr(0, kTenantDigits);
 }
 
@@ -76,8 +77,15 @@ std::optional<std::string> SetField(std::string_view word, Caller& caller) {
     if (error == std::errc() && end == value.end()) return std::nullopt;
     return fmt::format("the priority '{}' is no integer", value);
   }
+  if (name == "rate") {
+    const auto [end, error] = std::from_chars(value.begin(), value.end(), caller.rate);
+    if (error == std::errc() && end == value.end() && caller.rate > 0 && caller.rate <= kMaxRate) {
+      return std::nullopt;
+    }
+    return fmt::format("the rate '{}' is no number above 0: requests a minute", value);
+  }
   if (name == "rights") return SetRights(value, caller);
-  return fmt::format("'{}' is none of tenant, priority, rights", name);
+  return fmt::format("'{}' is none of tenant, priority, rate, rights", name);
 }
 
 void InitSodium() { CHECK(sodium_init() >= 0); }
@@ -124,7 +132,7 @@ Result<std::vector<KeyRing::Entry>> ParseKeyFile(std::string_view text) {
       }
       entry.digest = *digest;
     }
-    entry.caller.tenant = OwnTenant(entry.digest);
+    entry.caller.key = entry.caller.tenant = NameOf(entry.digest);
     for (auto word = TakeWord(line, " \t"); !word.empty(); word = TakeWord(line, " \t")) {
       if (const auto problem = SetField(word, entry.caller)) {
         return Errorf(ErrorCode::kInvalidArgument, "line {}: {}", number, *problem);
@@ -141,7 +149,7 @@ Result<std::unique_ptr<KeyRing>> KeyRing::Make(const std::vector<std::string>& k
   for (const std::string& key : keys) {
     if (key.empty()) return Errorf(ErrorCode::kInvalidArgument, "--api-key: a key is empty");
     const KeyDigest digest = DigestOfKey(key);
-    fixed.push_back({digest, {.tenant = OwnTenant(digest)}});
+    fixed.push_back({digest, {.tenant = NameOf(digest), .key = NameOf(digest)}});
   }
   std::unique_ptr<KeyRing> ring(new KeyRing(std::move(fixed), file));
   KVERN_RETURN_IF_ERROR(ring->Reload());

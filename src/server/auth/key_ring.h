@@ -3,7 +3,7 @@
 // Keys are kept as BLAKE2b-256 of their text, and compared in the same time whether they fit or
 // not. A key file has one a line, and '#' begins a comment:
 //
-//   blake2b:9f86…08 tenant=acme priority=1 rights=infer,inspect
+//   blake2b:9f86…08 tenant=acme priority=1 rate=60 rights=infer,inspect
 //   sk-…                                            the key itself, as llama-server's files have it
 //
 // A key without `tenant` is a tenant of its own. Any thread.
@@ -28,6 +28,8 @@ enum class Right { kNone, kInfer, kInspect, kAdmin };
 struct Caller {
   std::string tenant = {};
   int priority = 0;
+  std::string key = {};  // begins like its digest; empty: nobody's
+  double rate = 0;       // requests a minute; 0: any
   bool can_infer = true;
   bool can_inspect = true;
   bool can_administer = true;

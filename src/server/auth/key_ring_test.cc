@@ -60,7 +60,7 @@ TEST(KeyRing, BadLinesAreNamed) {
   for (const auto& [text, message] : {
            std::pair("\nblake2b:12 tenant=a", "line 2: blake2b: must be followed by 64 hex digits"),
            std::pair("k tenant=", "line 1: 'tenant=' is not of the form name=value"),
-           std::pair("k colour=red", "line 1: 'colour' is none of tenant, priority, rights"),
+           std::pair("k colour=red", "line 1: 'colour' is none of tenant, priority, rate, rights"),
            std::pair("k priority=high", "line 1: the priority 'high' is no integer"),
        }) {
     const auto parsed = ParseKeyFile(text);

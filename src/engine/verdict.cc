@@ -1,12 +1,12 @@
-#include "cli/serve_verdict.h"
+#include "engine/verdict.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "cli/reply_stats.h"
+#include "base/byte_text.h"
 
-namespace kvern::cli {
+namespace kvern::engine {
 namespace {
 
 // A tenth of the steps is what a run can lose before it shows in its speed.
@@ -23,10 +23,18 @@ size_t MissedFor(const EngineStats& stats, kv::MissReason reason) {
 
 std::string Percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
+void Subtract(kv::PromptSplit& split, const kv::PromptSplit& before) {
+  split.ram -= before.ram;
+  split.tier -= before.tier;
+  split.in_flight -= before.in_flight;
+  split.partial -= before.partial;
+  for (size_t i = 0; i < split.miss.size(); ++i) split.miss[i] -= before.miss[i];
+}
+
 class Adviser {
  public:
-  Adviser(const ServeSummary& summary, const EngineOptions& options, Verdict& verdict)
-      : summary_(summary), stats_(summary.engine), options_(options), verdict_(verdict) {}
+  Adviser(const Load& load, const EngineOptions& options, Verdict& verdict)
+      : load_(load), stats_(load.engine), options_(options), verdict_(verdict) {}
 
   void Advise() {
     if (verdict_.bound == Bound::kKv) AdviseMemory();
@@ -44,18 +52,18 @@ class Adviser {
 
   void AdviseMemory() {
     Say(fmt::format("more KV memory: {} now; about {} would have kept everybody running",
-                    FormatBytes(stats_.kv.budget_bytes), FormatBytes(summary_.peak_wanted_bytes)));
+                    FormatBytes(stats_.kv.budget_bytes), FormatBytes(load_.peak_wanted_bytes)));
     if (stats_.preemptions > 0) {
       Say(
           fmt::format("fewer at once (--max-running, {:.0f} on average): {} preemptions computed "
                       "{} tokens again",
-                      summary_.mean_running, stats_.preemptions, stats_.kv.resumes.missed()));
+                      load_.mean_running, stats_.preemptions, stats_.kv.resumes.missed()));
     }
   }
 
   void AdviseTurns() {
     const size_t max_running = options_.scheduler.max_running;
-    if (summary_.peak_running >= max_running) {
+    if (load_.peak_running >= max_running) {
       Say(fmt::format("more at once: all {} of --max-running ran, and others waited", max_running));
       return;
     }
@@ -105,12 +113,12 @@ class Adviser {
                       Percent(Share(static_cast<double>(stats_.accepted_tokens),
                                     static_cast<double>(stats_.drafted_tokens))),
                       stats_.drafted_tokens));
-    } else if (!speculates && summary_.mean_running > 0 && summary_.mean_running <= kFewRunning &&
+    } else if (!speculates && load_.mean_running > 0 && load_.mean_running <= kFewRunning &&
                prefill < 0.5) {
       Say(
           fmt::format("speculation (--speculation ngram): {:.1f} sequences at once leave most of a "
                       "step's arithmetic unused",
-                      summary_.mean_running));
+                      load_.mean_running));
     }
     if (prefill >= 0.5) {
       Say(
@@ -122,17 +130,58 @@ class Adviser {
       Say(
           fmt::format("a faster machine, or fewer bits a weight: {:.1f} sequences at once, {:.0f} "
                       "tokens a step",
-                      summary_.mean_running, verdict_.tokens_per_step));
+                      load_.mean_running, verdict_.tokens_per_step));
     }
   }
 
-  const ServeSummary& summary_;
+  const Load& load_;
   const EngineStats& stats_;
   const EngineOptions& options_;
   Verdict& verdict_;
 };
 
 }  // namespace
+
+double OverheadShare(const EngineStats& stats) {
+  const double overhead = static_cast<double>(stats.schedule_us + stats.commit_us);
+  const double all = overhead + static_cast<double>(stats.execute_us);
+  return all > 0 ? overhead / all : 0;
+}
+
+EngineStats Since(const EngineStats& before, const EngineStats& after) {
+  EngineStats since = after;
+  for (uint64_t EngineStats::*const counter :
+       {&EngineStats::requests, &EngineStats::refused, &EngineStats::finished,
+        &EngineStats::cancelled, &EngineStats::failed, &EngineStats::steps,
+        &EngineStats::steps_kv_bound, &EngineStats::steps_queue_bound,
+        &EngineStats::prefilled_tokens, &EngineStats::decoded_tokens, &EngineStats::drafted_tokens,
+        &EngineStats::accepted_tokens, &EngineStats::preemptions, &EngineStats::self_checks,
+        &EngineStats::self_check_failures}) {
+    since.*counter -= before.*counter;
+  }
+  since.schedule_us -= before.schedule_us;
+  since.execute_us -= before.execute_us;
+  since.commit_us -= before.commit_us;
+  Subtract(since.kv.prompts, before.kv.prompts);
+  Subtract(since.kv.resumes, before.kv.resumes);
+  for (size_t i = 0; i < since.kv.evicted_blocks.size(); ++i) {
+    since.kv.evicted_blocks[i] -= before.kv.evicted_blocks[i];
+  }
+  since.kv.num_prompts -= before.kv.num_prompts;
+  since.kv.num_resumes -= before.kv.num_resumes;
+  since.kv.blocks_published -= before.kv.blocks_published;
+  since.kv.blocks_merged -= before.kv.blocks_merged;
+  since.kv.rows_copied -= before.kv.rows_copied;
+  since.kv.one_answer_violations -= before.kv.one_answer_violations;
+  return since;
+}
+
+size_t WantedBytes(const kv::StateCounts& bytes, size_t running, size_t waiting) {
+  if (running == 0) return 0;
+  const double held = static_cast<double>(bytes.active + bytes.reserved);
+  return static_cast<size_t>(held * static_cast<double>(running + waiting) /
+                             static_cast<double>(running));
+}
 
 std::string_view ToString(Bound bound) {
   switch (bound) {
@@ -146,8 +195,8 @@ std::string_view ToString(Bound bound) {
   return "";
 }
 
-Verdict Judge(const ServeSummary& summary, const EngineOptions& options) {
-  const EngineStats& stats = summary.engine;
+Verdict Judge(const Load& load, const EngineOptions& options) {
+  const EngineStats& stats = load.engine;
   const double steps = static_cast<double>(stats.steps);
   Verdict verdict;
   verdict.kv_share = Share(static_cast<double>(stats.steps_kv_bound), steps);
@@ -159,8 +208,8 @@ Verdict Judge(const ServeSummary& summary, const EngineOptions& options) {
   } else if (verdict.queue_share >= kBoundShare) {
     verdict.bound = Bound::kQueue;
   }
-  Adviser(summary, options, verdict).Advise();
+  Adviser(load, options, verdict).Advise();
   return verdict;
 }
 
-}  // namespace kvern::cli
+}  // namespace kvern::engine
