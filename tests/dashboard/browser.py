@@ -91,7 +91,8 @@ class Browser:
         raise AssertionError(f"not within {timeout_s} s: {what}; {self.text('#page')[:2000]}")
 
     def wait_for_text(self, selector, wanted, timeout_s=WAIT_S):
-        return self.wait(f"{wanted!r} in {selector}", lambda: wanted in self.text(selector), timeout_s)
+        return self.wait(f"{wanted!r} in {selector}", lambda: wanted in self.text(selector),
+                         timeout_s)
 
     def screenshot(self, path, height=None):
         """Of the window; of so many pixels from the top where `height` is given."""

@@ -72,13 +72,9 @@ class Poller {
     document.addEventListener('visibilitychange', () => this.restart());
   }
 
-  start() {
-    this.isOn = true;
-    this.restart();
-  }
-
-  stop() {
-    this.isOn = false;
+  switchTo(isOn) {
+    if (this.isOn === isOn) return;
+    this.isOn = isOn;
     this.restart();
   }
 

@@ -2,11 +2,11 @@
 // says its content in a label and, where there is room, in a table.
 
 const SPAN_S = 900;
+const WIDTH = 900;
 const HEIGHT = 100;
 const GAP_S = 16;  // points further apart are not joined: nobody knows what was between
-const NUM_BARS = 30;
-
-const timeLeft = (now, time) => SPAN_S - (now - time);
+// A server that has just begun has not much to show: [seconds that a chart shows, bars].
+const SPANS = [[120, 12], [300, 30], [SPAN_S, 30]];
 
 // Runs of points without a gap.
 function runsOf(points) {
@@ -32,13 +32,13 @@ const meanOf = (values) => {
   return numbers.length ? sumOf(numbers) / numbers.length : null;
 };
 
-// A chart of `series`, each {name, key, value(point) → number or null}. Kinds: "lines", "areas" that
-// stand on each other, and "shares": bars of what each series is of all of them.
+// A chart of `series`, each {name, key, value(point) → number or null}. Kinds: "lines", "areas"
+// that stand on each other, and "shares": bars of what each series is of all of them.
 class Chart {
   constructor(host, {title, kind, series, format, isSmall = false, maximum = null}) {
     Object.assign(this, {title, kind, series, format, isSmall, maximum});
     this.svg = makeSvg('svg', {
-      viewBox: `0 0 ${SPAN_S} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img',
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img',
       'aria-label': title,
     });
     this.top = make('span', {class: 'top'});
@@ -46,8 +46,8 @@ class Chart {
     host.classList.add('chart', kind, ...(isSmall ? ['small'] : []));
     host.append(make('div', {class: 'plot'}, this.svg, this.top));
     if (isSmall) return;
-    host.append(make('div', {class: 'axis'}, make('span', {}, '15 min ago'), this.reading,
-                     make('span', {}, 'now')));
+    this.begin = make('span');
+    host.append(make('div', {class: 'axis'}, this.begin, this.reading, make('span', {}, 'now')));
     this.table = make('table', {'aria-label': `${title}, by the minute`});
     this.details = make('details', {class: 'as-table', ontoggle: () => this.drawTable()},
                         make('summary', {}, 'As a table'),
@@ -59,12 +59,18 @@ class Chart {
   }
 
   draw(points, now) {
-    this.points = points.filter((point) => timeLeft(now, point.time) >= 0);
+    this.points = points;
     this.now = now;
+    const age = points.length ? now - points[0].time : 0;
+    [this.span, this.numBars] = SPANS.find(([span]) => span >= age) ?? SPANS.at(-1);
     this.most = this.maximum?.() || roundUp(this.largest());
     const drawing = {lines: this.lines, areas: this.areas, shares: this.shares}[this.kind];
     this.svg.replaceChildren(...drawing.call(this));
-    if (!this.isSmall && this.kind !== 'shares') setText(this.top, say(this.format, this.most));
+    if (!this.isSmall) {
+      const hasScale = points.length > 0 && this.kind !== 'shares';
+      setText(this.top, hasScale ? say(this.format, this.most) : '');
+      setText(this.begin, `${this.span / 60} min ago`);
+    }
     this.svg.setAttribute('aria-label', this.inWords());
     if (this.details?.open) this.drawTable();
   }
@@ -77,8 +83,13 @@ class Chart {
     return Math.max(0, ...totals);
   }
 
+  // From 0, the begin of the chart, to 1.
+  place(time) {
+    return Math.max(0, 1 - (this.now - time) / this.span);
+  }
+
   x(time) {
-    return Math.max(0, timeLeft(this.now, time)).toFixed(1);
+    return (WIDTH * this.place(time)).toFixed(1);
   }
 
   y(value) {
@@ -112,7 +123,7 @@ class Chart {
   }
 
   shares() {
-    const width = SPAN_S / NUM_BARS;
+    const width = WIDTH / this.numBars;
     return this.bars().flatMap((sums, i) => {
       const total = sumOf(sums);
       let below = 0;
@@ -129,10 +140,10 @@ class Chart {
 
   // For each stretch of time the sum of every series.
   bars() {
-    const bars = Array.from({length: NUM_BARS}, () => this.series.map(() => 0));
+    const bars = Array.from({length: this.numBars}, () => this.series.map(() => 0));
     for (const point of this.points) {
-      const left = timeLeft(this.now, point.time) / SPAN_S;
-      const bar = bars[Math.min(NUM_BARS - 1, Math.floor(left * NUM_BARS))];
+      const place = Math.floor(this.place(point.time) * this.numBars);
+      const bar = bars[Math.min(this.numBars - 1, place)];
       this.series.forEach(({value}, s) => { bar[s] += value(point) ?? 0; });
     }
     return bars;
@@ -156,14 +167,14 @@ class Chart {
     const box = this.svg.getBoundingClientRect();
     const left = (event.clientX - box.left) / box.width;
     if (this.kind === 'shares') {
-      const index = Math.max(0, Math.min(NUM_BARS - 1, Math.floor(left * NUM_BARS)));
+      const index = Math.max(0, Math.min(this.numBars - 1, Math.floor(left * this.numBars)));
       const sums = this.bars()[index];
       const total = sumOf(sums);
       const parts = this.series.flatMap(({name}, s) =>
         sums[s] ? [`${name} ${formats.percent(sums[s] / total)}`] : []);
       return setText(this.reading, parts.join(' · ') || 'no prompts');
     }
-    const time = this.now - SPAN_S + left * SPAN_S;
+    const time = this.now - this.span + left * this.span;
     const nearest = this.points.reduce((best, point) =>
       Math.abs(point.time - time) < Math.abs(best.time - time) ? point : best);
     const parts = this.series.map(({name, value}) => `${name} ${say(this.format, value(nearest))}`);
@@ -187,7 +198,8 @@ class Chart {
         const number = isShares ? sumOf(values.filter(isNumber)) : meanOf(values);
         return make('td', {}, say(this.format, number));
       });
-      return make('tr', {}, make('th', {scope: 'row'}, clockTime(minute * 60).slice(0, 5)), ...cells);
+      const time = clockTime(minute * 60).slice(0, 5);
+      return make('tr', {}, make('th', {scope: 'row'}, time), ...cells);
     });
     this.table.replaceChildren(make('thead', {}, head), make('tbody', {}, ...rows));
   }

@@ -33,8 +33,8 @@ async function copyText(text) {
   area.remove();
 }
 
-// Where each message ends in the prompt, in tokens, tells how much of it was found: what is found is
-// always the first part of a prompt.
+// Where each message ends in the prompt, in tokens, tells how much of it was found: what is found
+// is always the first part of a prompt.
 function settleReuse(messages, {prompt, cached}) {
   messages.at(-1).end = prompt;
   let start = 0;
@@ -82,7 +82,8 @@ class Chat {
 
   save() {
     this.chats[0] = {messages: this.messages};
-    this.chats = this.chats.filter(({messages}, i) => i === 0 || messages.length).slice(0, MAX_CHATS);
+    this.chats = this.chats.filter(({messages}, i) => i === 0 || messages.length);
+    this.chats.length = Math.min(this.chats.length, MAX_CHATS);
     try {
       sessionStorage.setItem(CHATS_NAME, JSON.stringify(this.chats));
     } catch {

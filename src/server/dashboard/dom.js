@@ -56,6 +56,8 @@ const formats = {
     if (s < 86_400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
     return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
   },
+  // The same in one unit.
+  age: (seconds) => formats.duration(Math.max(0, seconds)).split(' ').slice(0, 2).join(' '),
 };
 
 const say = (format, value) => (isNumber(value) ? formats[format](value) : NONE);

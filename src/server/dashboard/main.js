@@ -20,9 +20,7 @@ function showBanner(text) {
 function explain(error) {
   if (error.name === 'AbortError') return;
   if (error.status === 401) return lock(key.get() ? 'The server does not know this key.' : '');
-  if (error.status === 403) {
-    return showBanner(`${error.message} (Figures need the right to inspect; the chat does not.)`);
-  }
+  if (error.status === 403) return showChatOnly();
   if (error.status === 503) return showBanner(`${error.message}. This page goes on trying.`);
   const since = lastSeen && `Figures are ${formats.duration((Date.now() - lastSeen) / 1000)} old. `;
   byId('page').classList.toggle('stale', error instanceof Offline);
@@ -36,7 +34,8 @@ const status = new Poller(STATUS_MS, async (signal) => {
     lastSeen = Date.now();
     byId('page').classList.remove('stale');
     showBanner('');
-    overview.drawStatus(drawn, RequestTable.count(requests.data));
+    const isAll = overview.drawStatus(drawn, RequestTable.count(requests.data));
+    charts.switchTo(isAll);
     table.draw(requests.data, requests.now);
     byId('page').dataset.requests = requests.now;
   } catch (error) {
@@ -58,9 +57,16 @@ const charts = new Poller(HISTORY_MS, async (signal) => {
   }
 });
 
+// For a key that may infer and not inspect: asking again would not help.
+function showChatOnly() {
+  status.switchTo(false);
+  byId('overview').hidden = true;
+  showBanner('This key may chat. The figures need one with the right to inspect.');
+}
+
 function lock(problem) {
-  status.stop();
-  charts.stop();
+  status.switchTo(false);
+  charts.switchTo(false);
   showBanner('');
   key.forget();
   byId('lock').hidden = false;
@@ -74,8 +80,8 @@ function unlock() {
   byId('lock').hidden = true;
   byId('content').hidden = false;
   byId('forget-key').hidden = !key.get();
-  status.start();
-  charts.start();
+  byId('overview').hidden = false;
+  status.switchTo(true);
 }
 
 byId('key-form').addEventListener('submit', (event) => {

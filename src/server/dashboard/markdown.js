@@ -54,7 +54,9 @@ const beginsBlock = (line) => !line.trim() || FENCE.test(line) || HEADING.test(l
 
 function paragraph(lines, at) {
   const parts = [lines[at.line++].trim()];
-  while (at.line < lines.length && !beginsBlock(lines[at.line])) parts.push(lines[at.line++].trim());
+  while (at.line < lines.length && !beginsBlock(lines[at.line])) {
+    parts.push(lines[at.line++].trim());
+  }
   return inline(make('p'), parts.join('\n'));
 }
 

@@ -5,7 +5,9 @@ class MessageView {
     Object.assign(this, {chat, message, index});
     const isUser = message.role === 'user';
     this.body = make('div', {class: 'body'});
-    this.copied = make('button', {type: 'button', class: 'link', onclick: () => this.copy()}, 'Copy');
+    this.copied = make('button', {
+      type: 'button', class: 'link', onclick: () => this.copy(),
+    }, 'Copy');
     this.edit = isUser && make('button', {
       type: 'button', class: 'link edit', onclick: () => this.beginEdit(),
     }, 'Edit');

@@ -57,7 +57,9 @@ class Overview {
       {name: 'p50', key: 'p50', value: (point) => point[field]?.p50},
       {name: 'p99', key: 'p99', value: (point) => point[field]?.p99},
     ];
-    const rate = (field) => [{name: 'Tokens per second', key: 'p50', value: (point) => point[field]}];
+    const rate = (field) => [
+      {name: 'Tokens per second', key: 'p50', value: (point) => point[field]},
+    ];
     this.charts = [
       spark('generated', 'Generated tokens', rate('generated_tokens_per_s'), 'rate'),
       spark('prompts', 'Prompt tokens', rate('prompt_tokens_per_s'), 'rate'),
@@ -83,6 +85,7 @@ class Overview {
   }
 
   // `requests`: those of the same moment. The page's time stamp says which snapshot it shows.
+  // Returns whether figures of everybody's requests are there.
   drawStatus(status, requests) {
     const snapshot = {...status, pool: poolOf(status.kv ?? {}), requests};
     this.budget = status.kv?.budget_bytes;
@@ -101,6 +104,7 @@ class Overview {
     this.drawRecomputed(status.recomputed ?? []);
     drawFields(byId('overview'), snapshot);
     byId('page').dataset.snapshot = status.time;
+    return isAll;
   }
 
   // A bar from left to right in the order of its legend.

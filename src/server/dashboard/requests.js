@@ -19,8 +19,8 @@ class PromptBar {
     this.found = make('span', {class: 'found'});
     this.computed = make('span', {class: 'computed'});
     this.words = make('span', {class: 'small'});
-    this.element = make('div', {class: 'prompt'}, make('span', {class: 'track', 'aria-hidden': 'true'},
-                                                       this.found, this.computed), this.words);
+    this.element = make('div', {class: 'prompt'},
+      make('span', {class: 'track', 'aria-hidden': 'true'}, this.found, this.computed), this.words);
   }
 
   draw({prompt_tokens: total, found_tokens: found, computed_tokens: computed}) {
@@ -58,8 +58,7 @@ class RequestRow {
     const {state, waits_for: cause, completion_tokens: said, max_tokens: most} = request;
     setText(this.name, endpointName(request.endpoint));
     const place = chatRequests.has(request.id) ? 'this page' : request.tenant;
-    const age = isOver(request) ? `${clockTime(request.created)}`
-                                : formats.duration(Math.max(0, now - request.created));
+    const age = isOver(request) ? clockTime(request.created) : formats.age(now - request.created);
     setText(this.who, place ? `${place}, ${age}` : age);
     this.state.dataset.state = state;
     setText(this.state, (STATE_NAMES[state] ?? state) +
@@ -178,14 +177,15 @@ function detailsOf(request) {
   const found = PLACES.flatMap(([key, name]) =>
     prompt[key] ? [make('li', {}, `${name}: ${tokens(prompt[key])}`)] : []);
   const missed = misses.map((miss) => make('li', {},
-    `${reasonName(miss.reason)}: ${tokens(miss.tokens)} from token ${formats.count(miss.position)} on` +
-    (miss.cause ? `, ${miss.cause}` : '')));
+    `${reasonName(miss.reason)}: ${tokens(miss.tokens)} from token ` +
+    `${formats.count(miss.position)} on${miss.cause ? `, ${miss.cause}` : ''}`));
   const log = events.map((event) => make('li', {},
     make('span', {class: 'time'}, formats.ms(event.time_ms)), EVENT_NAMES[event.kind] ?? event.kind,
     WITHOUT_AMOUNT.includes(event.kind) ? '' : ` ${formats.count(event.amount)}`));
   return [
     make('p', {class: 'small'}, `Request ${request.id}, ${request.endpoint}; ` +
-         `waited ${say('ms', request.queue_ms)}, first token after ${say('ms', request.ttft_ms)}, ` +
+         `waited ${say('ms', request.queue_ms)}, ` +
+         `first token after ${say('ms', request.ttft_ms)}, ` +
          `${say('ms', request.tpot_ms)} between tokens`),
     make('div', {class: 'pair'},
       make('div', {}, make('h3', {}, 'Its prompt'), make('ul', {}, ...found, ...missed)),

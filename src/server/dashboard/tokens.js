@@ -8,8 +8,8 @@ function pieceText(piece) {
   return piece.replaceAll('\n', '↵\n');
 }
 
-// The tokens of a conversation as the server reads it, or none where they are not `count`: then this
-// is not what was computed.
+// The tokens of a conversation as the server reads it, or none where they are not `count`: then
+// this is not what was computed.
 async function tokensOf(messages, count) {
   const {prompt} = await ask('POST', 'apply-template', {body: {messages}});
   for (const add_special of [false, true]) {
