@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/thread_name.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "engine/service.h"
@@ -78,6 +79,7 @@ class SignalWaiter {
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
     thread_ = std::thread([this, &events] {
+      NameThisThread("kvern-signals");
       int signal = 0;
       while (sigwait(&signals_, &signal) == 0 && signal != SIGUSR1) {
         events.Push(signal == SIGHUP ? ServeEvent::kReload : ServeEvent::kStop);

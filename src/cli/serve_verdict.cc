@@ -25,7 +25,8 @@ std::string Percent(double share) { return fmt::format("{:.0f} %", 100 * share);
 
 class Adviser {
  public:
-  Adviser(const ServeSummary& summary, const EngineOptions& options, Verdict& verdict)
+  Adviser(const ServeSummary& summary, const std::optional<EngineOptions>& options,
+          Verdict& verdict)
       : summary_(summary), stats_(summary.engine), options_(options), verdict_(verdict) {}
 
   void Advise() {
@@ -46,22 +47,27 @@ class Adviser {
     Say(fmt::format("more KV memory: {} now; about {} would have kept everybody running",
                     FormatBytes(stats_.kv.budget_bytes), FormatBytes(summary_.peak_wanted_bytes)));
     if (stats_.preemptions > 0) {
-      Say(
-          fmt::format("fewer at once (--max-running, {:.0f} on average): {} preemptions computed "
-                      "{} tokens again",
-                      summary_.mean_running, stats_.preemptions, stats_.kv.resumes.missed()));
+      Say(fmt::format(
+          "fewer at once ({}, {:.0f} on average): {} preemptions computed {} tokens again",
+          options_ ? "--max-running" : "--parallel", summary_.mean_running, stats_.preemptions,
+          stats_.kv.resumes.missed()));
     }
   }
 
   void AdviseTurns() {
-    const size_t max_running = options_.scheduler.max_running;
+    if (!options_) {
+      return Say(fmt::format(
+          "more at once (--parallel) or a larger -b: {:.1f} sequences ran, {:.0f} tokens a step",
+          summary_.mean_running, verdict_.tokens_per_step));
+    }
+    const size_t max_running = options_->scheduler.max_running;
     if (summary_.peak_running >= max_running) {
       Say(fmt::format("more at once: all {} of --max-running ran, and others waited", max_running));
       return;
     }
-    const double budget = static_cast<double>(options_.scheduler.step_tokens);
+    const double budget = static_cast<double>(options_->scheduler.step_tokens);
     const double fill = verdict_.tokens_per_step / budget;
-    if (options_.scheduler.target_token_us > 0) {
+    if (options_->scheduler.target_token_us > 0) {
       Say(fmt::format(
           "a longer --target-token-ms: prompts waited for steps that it keeps at {:.0f} "
           "tokens",
@@ -99,7 +105,8 @@ class Adviser {
   void AdviseCompute() {
     const double computed = static_cast<double>(stats_.prefilled_tokens + stats_.decoded_tokens);
     const double prefill = Share(static_cast<double>(stats_.prefilled_tokens), computed);
-    const bool speculates = options_.speculation.proposer != "none";
+    const bool speculates =
+        options_ ? options_->speculation.proposer != "none" : stats_.drafted_tokens > 0;
     if (speculates && stats_.drafted_tokens > 0) {
       Say(fmt::format("speculation is on: {} of {} drafted tokens were accepted",
                       Percent(Share(static_cast<double>(stats_.accepted_tokens),
@@ -128,7 +135,7 @@ class Adviser {
 
   const ServeSummary& summary_;
   const EngineStats& stats_;
-  const EngineOptions& options_;
+  const std::optional<EngineOptions>& options_;
   Verdict& verdict_;
 };
 
@@ -146,7 +153,7 @@ std::string_view ToString(Bound bound) {
   return "";
 }
 
-Verdict Judge(const ServeSummary& summary, const EngineOptions& options) {
+Verdict Judge(const ServeSummary& summary, const std::optional<EngineOptions>& options) {
   const EngineStats& stats = summary.engine;
   const double steps = static_cast<double>(stats.steps);
   Verdict verdict;

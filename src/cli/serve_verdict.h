@@ -1,6 +1,7 @@
 // What held a run up, and what would help: KV memory, its queue, or computing. A pure function.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,7 @@ struct Verdict {
   std::vector<std::string> levers;  // best first, each with the numbers that it rests on
 };
 
-Verdict Judge(const ServeSummary& summary, const EngineOptions& options);
+// `options`: of the engine, where they are known.
+Verdict Judge(const ServeSummary& summary, const std::optional<EngineOptions>& options);
 
 }  // namespace kvern::cli

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/thread_name.h"
 
 namespace kvern::server {
 
@@ -191,6 +192,7 @@ void LiveAnswers::Remove(uint64_t key) {
 }
 
 void LiveAnswers::PingLoop(int64_t ping_us) {
+  NameThisThread("kvern-ping");
   std::unique_lock lock(mutex_);
   while (!is_over_) {
     is_over_changed_.wait_for(lock, std::chrono::microseconds(ping_us / 4));

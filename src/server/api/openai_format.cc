@@ -54,18 +54,20 @@ std::string OpenAiFormat::Begin() {
 std::string OpenAiFormat::Take(const Chunk& chunk) {
   const bool is_chat = request_.endpoint == Endpoint::kChatCompletions;
   const bool has_logprobs = request_.has_logprobs && !chunk.tokens.empty();
+  const bool has_ids = request_.has_token_ids && !chunk.tokens.empty();
   const bool has_failed = chunk.finish == FinishReason::kFailed;  // End() says why
   const bool has_finished = chunk.finish.has_value() && !has_failed;
-  if (chunk.text.empty() && !has_logprobs && !has_finished) return "";
+  if (chunk.text.empty() && !has_logprobs && !has_ids && !has_finished) return "";
   Json choice = Choice(chunk.completion);
   if (is_chat) {
     choice["delta"] = Json::object();
-    if (!chunk.text.empty() || has_logprobs) choice["delta"]["content"] = chunk.text;
+    if (!chunk.text.empty() || has_logprobs || has_ids) choice["delta"]["content"] = chunk.text;
     if (has_logprobs) choice["logprobs"] = ChatLogprobs(*model_.text, chunk.tokens);
   } else {
     choice["text"] = chunk.text;
     if (has_logprobs) choice["logprobs"] = logprobs_[chunk.completion].Take(chunk.tokens);
   }
+  if (has_ids) choice["token_ids"] = TokenIds(chunk.tokens);
   if (has_finished) choice["finish_reason"] = FinishName(*chunk.finish);
   Json event = Event();
   event["choices"].push_back(std::move(choice));

@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/thread_name.h"
 #include "server/http/connection_home-inl.h"
 
 namespace kvern::server {
@@ -201,7 +202,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpAddress& addres
   KVERN_RETURN_IF_ERROR(impl->Open());
   impl->work.emplace(impl->home->io.get_executor());
   impl->Accept();
-  impl->thread = std::thread([home = impl->home] { home->io.run(); });
+  impl->thread = std::thread([home = impl->home] {
+    NameThisThread("kvern-http");
+    home->io.run();
+  });
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
