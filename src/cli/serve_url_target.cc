@@ -194,7 +194,7 @@ ClientRequest UrlTarget::Post(std::string target, const Json& body) const {
 Result<std::string> UrlTarget::Fetch(ClientRequest request) {
   const std::string name = client_->url().ToString() + request.target;
   request.headers.insert(request.headers.end(), headers_.begin(), headers_.end());
-  KVERN_ASSIGN_OR_RETURN(server::WholeReply reply, client_->Ask(std::move(request)));
+  KVERN_ASSIGN_OR_RETURN(server::WholeReply reply, client_->Ask(request));
   if (reply.status == kOk) return std::move(reply.body);
   return Errorf(reply.status == kNotFound ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: {}", name,
                 Describe(reply.status, reply.body));
@@ -216,7 +216,7 @@ std::unique_ptr<PendingAnswer> UrlTarget::Ask(
   ClientRequest request = Post("/v1/completions", body);
   request.headers.insert(request.headers.end(), headers_.begin(), headers_.end());
   const auto answer = std::make_shared<UrlAnswer>(std::move(on_piece));
-  const uint64_t id = client_->Start(std::move(request), answer->Callbacks());
+  const uint64_t id = client_->Start(request, answer->Callbacks());
   return std::make_unique<Pending>(*this, answer, id, asked.needs_tokens);
 }
 

@@ -312,7 +312,7 @@ Result<std::unique_ptr<HttpClient>> HttpClient::Open(const HttpUrl& url,
   return std::unique_ptr<HttpClient>(new HttpClient(std::move(home)));
 }
 
-uint64_t HttpClient::Start(ClientRequest request, ReplyCallbacks callbacks) {
+uint64_t HttpClient::Start(const ClientRequest& request, ReplyCallbacks callbacks) {
   const uint64_t id = ++home_->last_id;
   const auto exchange = std::make_shared<ClientExchange>(*home_, id, request, std::move(callbacks));
   asio::post(home_->io, [home = home_.get(), id, exchange] {
@@ -331,17 +331,16 @@ void HttpClient::Cancel(uint64_t id) {
   });
 }
 
-Result<WholeReply> HttpClient::Ask(ClientRequest request) {
+Result<WholeReply> HttpClient::Ask(const ClientRequest& request) {
   struct State {
     WholeReply reply;
     std::promise<Status> ended;
   };
   const auto state = std::make_shared<State>();
   auto ended = state->ended.get_future();
-  Start(std::move(request),
-        {.on_head = [state](const ReplyHead& head) { state->reply.status = head.status; },
-         .on_body = [state](std::string_view bytes) { state->reply.body += bytes; },
-         .on_end = [state](Status status) { state->ended.set_value(std::move(status)); }});
+  Start(request, {.on_head = [state](const ReplyHead& head) { state->reply.status = head.status; },
+                  .on_body = [state](std::string_view bytes) { state->reply.body += bytes; },
+                  .on_end = [state](Status status) { state->ended.set_value(std::move(status)); }});
   KVERN_RETURN_IF_ERROR(ended.get());
   return std::move(state->reply);
 }

@@ -67,11 +67,11 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   // Returns what Cancel() is told.
-  uint64_t Start(ClientRequest request, ReplyCallbacks callbacks);
+  uint64_t Start(const ClientRequest& request, ReplyCallbacks callbacks);
   void Cancel(uint64_t id);  // closes its connection; nothing if it has ended
 
   // Waits for the reply. Not from callbacks. Errors: as on_end().
-  Result<WholeReply> Ask(ClientRequest request);
+  Result<WholeReply> Ask(const ClientRequest& request);
 
   const HttpUrl& url() const;
 
