@@ -3,22 +3,14 @@
 import http.client
 import json
 import queue
-import socket
-import subprocess
 import threading
 import time
 
 from bench.plan import Schedule
-from bench.process import BenchError, last_line
+from bench.process import BenchError
+from bench.running_server import RunningServer
 
-START_TIMEOUT_S = 60
 REPLY_TIMEOUT_S = 1800
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Reply:
@@ -36,33 +28,13 @@ class Reply:
         return self.chunks[0] - self.sent
 
 
-class LlamaServer:
-    """A running server. Used in a `with` statement, which ends it."""
+class LlamaServer(RunningServer):
+    """With one pool of cells for all slots, or a part for each."""
 
-    def __init__(self, folder, model, slots, context, threads, log):
-        self.port = free_port()
-        self.log = log
-        self.command = [
-            folder / "llama-server", "-m", model, "-np", slots, "-kvu", "-c", context,
-            "-t", threads, "--host", "127.0.0.1", "--port", self.port, "--no-webui",
-        ]
-
-    def __enter__(self):
-        with self.log.open("w") as output:
-            self.process = subprocess.Popen(
-                [str(part) for part in self.command],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            )
-        try:
-            self._wait_until_ready()
-        except BenchError:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait()
+    def __init__(self, folder, model, slots, context, threads, log, is_unified=True):
+        super().__init__("llama-server", [
+            folder / "llama-server", "-m", model, "-np", slots, "-c", context, "-t", threads,
+            "--kv-unified" if is_unified else "--no-kv-unified", "--no-webui"], log)
 
     def stream(self, prompt, new_tokens, reply, on_chunk=None, until=None):
         """One completion of exactly new_tokens, greedy; ends early once `until` is set."""
@@ -137,18 +109,3 @@ class LlamaServer:
             if reply.error or not reply.chunks:
                 raise BenchError(f"llama-server: {reply.error or 'no token came'}")
         return time.monotonic() - begin, replies
-
-    def _wait_until_ready(self):
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise BenchError(f"llama-server: {last_line(self.log.read_text())}")
-            try:
-                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-                connection.request("GET", "/health")
-                if connection.getresponse().status == 200:
-                    return
-            except OSError:
-                pass
-            time.sleep(0.2)
-        raise BenchError(f"llama-server: not ready after {START_TIMEOUT_S} s")

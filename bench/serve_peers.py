@@ -18,6 +18,7 @@ from bench.llama_server import LlamaServer
 from bench.peers import MODEL
 from bench.plan import read_plan
 from bench.process import BenchError, output_of
+from bench.serve_http import compare_idle, compare_overhead, compare_together, measure_queued
 
 TIMEOUT_S = 1800
 MIXED_STREAMS, MIXED_SLOTS, MIXED_CONTEXT = 4, 5, 20480
@@ -55,6 +56,10 @@ PLANS = [
     Work("trace", ("--trace", "tests/data/traces/azure_llm_2023_conv.csv", "--requests", 16,
                    "--rate", 0.5), 8, 32768),
 ]
+
+
+# Of HTTP itself: bench/serve_http.py.
+HTTP_PARTS = {"overhead": compare_overhead, "idle": compare_idle, "queued": measure_queued}
 
 
 def nearest_rank(values, share):
@@ -221,7 +226,7 @@ def compare_mixed_prefill(setup, say):
 
 def parse(argv):
     parser = argparse.ArgumentParser(prog="scripts/bench-serve", description=__doc__)
-    names = ["llama", "openvino", "mixed", *(work.name for work in PLANS)]
+    names = ["server", *HTTP_PARTS, "llama", "openvino", "mixed", *(work.name for work in PLANS)]
     parser.add_argument("comparisons", nargs="*", metavar="COMPARISON",
                         help=f"{', '.join(names)} (default: all)")
     parser.add_argument("--kvern", type=Path, default=Path("build/release/kvern"))
@@ -229,7 +234,8 @@ def parse(argv):
     parser.add_argument("--openvino", type=Path, help="a Python that has openvino-genai")
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--users", type=int, default=8, help="beside llama-server")
+    parser.add_argument("--users", type=int, default=8,
+                        help="of the comparison llama; server has 32 (default 8)")
     args = parser.parse_args(argv)
     for name in args.comparisons:
         if name not in names:
@@ -247,6 +253,11 @@ def main(argv=None):
     with tempfile.TemporaryDirectory() as folder:
         setup = Setup(args.kvern, args.llama, args.openvino, args.model, args.threads, Path(folder))
         try:
+            if "server" in args.comparisons:
+                compare_together(setup, 32, say)
+            for name, compare in HTTP_PARTS.items():
+                if name in args.comparisons:
+                    compare(setup, say)
             if "llama" in args.comparisons:
                 compare_llama_shared(setup, args.users, 64, say)
             if "openvino" in args.comparisons and setup.openvino:

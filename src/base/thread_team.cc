@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/fp_env.h"
+#include "base/thread_name.h"
 
 namespace kvern {
 namespace {
@@ -36,7 +37,10 @@ ThreadTeam::ThreadTeam(size_t num_threads) : next_impatient_waits_(kFewImpatient
   CHECK(num_threads > 0);
   workers_.reserve(num_threads - 1);
   for (size_t thread = 1; thread < num_threads; ++thread) {
-    workers_.emplace_back([this, thread] { WorkerLoop(thread); });
+    workers_.emplace_back([this, thread] {
+      NameThisThread("kvern-compute");
+      WorkerLoop(thread);
+    });
   }
 }
 

@@ -15,6 +15,8 @@
 #include "cli/serve_table.h"
 #include "engine/policy.h"
 #include "engine/spec/table.h"
+#include "model/gguf.h"
+#include "model/vocab_loader.h"
 
 namespace kvern::cli {
 namespace {
@@ -24,6 +26,12 @@ constexpr uint32_t kMaxShape = 1 << 20;
 // What nobody asked for should fit into a small machine.
 constexpr size_t kMaxDefaultKvTokens = 98304;
 
+// What a server that runs has been told already.
+constexpr const char* kEngineFlags[] = {
+    "--threads",   "--batch-size",  "--cache-type-k", "--cache-type-v", "--isa",
+    "--kv-tokens", "--max-running", "--max-waiting",  "--policy",       "--target-token-ms",
+    "--eviction",  "--speculation", "--draft-max",    "--model-draft"};
+
 // The numbers of WorkloadShape, none where the workload's own are kept.
 struct ShapeFlags {
   std::optional<uint32_t> requests, turns, branches, prefix, tail, prompt, new_tokens, think_ms;
@@ -32,6 +40,7 @@ struct ShapeFlags {
 struct LoadFlags {
   std::string trace;
   std::optional<double> scale;
+  size_t skip = 0;
   std::optional<double> rate;
   std::optional<size_t> concurrency;
   std::optional<double> duration_s;
@@ -58,8 +67,14 @@ struct ReportFlags {
   std::string prompts;
 };
 
+struct TargetFlags {
+  std::string url;  // empty: an engine in this process
+  std::string api_key;
+};
+
 struct ServeFlags {
   std::string workload = "shared-prefix";
+  TargetFlags target;
   EngineFlags engine;
   ShapeFlags shape;
   LoadFlags load;
@@ -115,6 +130,7 @@ Result<Workload> WorkloadFrom(const ServeFlags& flags, const WorkloadRow& row) {
   }
   if (flags.engine.context.value_or(0) > 0) options.max_context = *flags.engine.context;
   KVERN_ASSIGN_OR_RETURN(Workload workload, row.plan(options));
+  KVERN_RETURN_IF_ERROR(SkipRequests(workload, flags.load.skip));
   if (flags.load.rate) {
     if (!(*flags.load.rate > 0)) return FlagError("--rate: give more than 0 requests a second");
     SetArrivalRate(workload, *flags.load.rate, flags.load.seed);
@@ -137,6 +153,16 @@ Result<EngineOptions> EngineFrom(const ServeFlags& flags, const Workload& worklo
   options.model.eviction = scheduling.eviction;
   if (!(scheduling.target_ms >= 0)) return FlagError("--target-token-ms: is negative");
   options.scheduler.target_token_us = static_cast<int64_t>(1000 * scheduling.target_ms);
+  return options;
+}
+
+// Errors: those of the model file, where there is one.
+Result<UrlTargetOptions> ServerFrom(const ServeFlags& flags) {
+  UrlTargetOptions options{.url = flags.target.url, .api_key = flags.target.api_key};
+  if (!flags.engine.model.empty()) {
+    KVERN_ASSIGN_OR_RETURN(const model::Gguf gguf, model::Gguf::Open(flags.engine.model));
+    KVERN_ASSIGN_OR_RETURN(options.tokenizer, model::LoadTokenizer(gguf));
+  }
   return options;
 }
 
@@ -179,7 +205,11 @@ Status BenchServe(const ServeFlags& flags) {
                          .svg_file = flags.report.svg,
                          .draws_kv = flags.report.chart == "kv",
                          .prompts_file = flags.report.prompts};
-  KVERN_ASSIGN_OR_RETURN(settings.engine, EngineFrom(flags, workload));
+  if (flags.target.url.empty()) {
+    KVERN_ASSIGN_OR_RETURN(settings.engine, EngineFrom(flags, workload));
+  } else {
+    KVERN_ASSIGN_OR_RETURN(settings.server, ServerFrom(flags));
+  }
   settings.drive.concurrency = flags.load.concurrency;
   if (flags.load.duration_s) {
     settings.drive.duration_us = static_cast<int64_t>(1e6 * *flags.load.duration_s);
@@ -203,6 +233,7 @@ void AddLoadFlags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--trace", load.trace, "File of the workload trace: CSV or JSON lines");
   app.add_option("--scale", load.scale,
                  "Lengths of a trace times this (default: so that the longest fits)");
+  app.add_option("--skip", load.skip, "Requests of the plan that another run has sent");
   app.add_option("--rate", load.rate,
                  "Requests a second that arrive, on average (default: as the workload says)");
   app.add_option("--concurrency", load.concurrency,
@@ -242,6 +273,15 @@ void AddSchedulingFlags(CLI::App& app, SchedulingFlags& flags) {
   app.add_option("--model-draft", flags.speculation.draft_model, "Model file of the draft");
 }
 
+// After those of the engine: they say what a running server has decided already.
+void AddTargetFlags(CLI::App& app, TargetFlags& flags) {
+  CLI::Option* const url =
+      app.add_option("--url", flags.url,
+                     "A running server instead of an engine in this process: http://HOST:PORT");
+  for (const char* const name : kEngineFlags) url->excludes(app.get_option(name));
+  app.add_option("--api-key", flags.api_key, "Of the server")->needs(url);
+}
+
 void AddReportFlags(CLI::App& app, ReportFlags& flags) {
   app.add_option("--slo-ttft", flags.slo_ttft_ms,
                  "Milliseconds until the first token, for goodput");
@@ -269,6 +309,7 @@ Action DeclareBenchServe(CLI::App& app) {
   AddComputeFlags(app, flags->engine);
   AddLoadFlags(app, *flags);
   AddSchedulingFlags(app, flags->scheduling);
+  AddTargetFlags(app, flags->target);
   AddReportFlags(app, flags->report);
   return [flags] { return BenchServe(*flags); };
 }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/thread_name.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/llama_server_flags.h"
@@ -88,6 +89,7 @@ class SignalWaiter {
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
     thread_ = std::thread([this, &events] {
+      NameThisThread("kvern-signals");
       int signal = 0;
       while (sigwait(&signals_, &signal) == 0 && signal != SIGUSR1) {
         events.Push(signal == SIGHUP ? ServeEvent::kReload : ServeEvent::kStop);

@@ -14,15 +14,16 @@
 namespace kvern::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kSamplePeriod(20);
-
-// Takes Engine::stats() at regular times, on a thread of its own.
+// Takes Stats() at regular times, on a thread of its own.
 class Sampler {
  public:
-  Sampler(const Engine& engine, const SteadyClock& clock, int64_t start_us)
-      : engine_(engine), clock_(clock), start_us_(start_us), thread_([this] { Run(); }) {}
+  Sampler(ServeTarget& target, const SteadyClock& clock, int64_t start_us)
+      : target_(target), clock_(clock), start_us_(start_us) {
+    if (target.view() != EngineView::kNothing) thread_ = std::thread([this] { Run(); });
+  }
 
   std::vector<EngineSample> Stop() {
+    if (!thread_.joinable()) return {};
     {
       const std::lock_guard lock(mutex_);
       is_over_ = true;
@@ -38,18 +39,19 @@ class Sampler {
     std::unique_lock lock(mutex_);
     do {
       Take();
-    } while (!over_.wait_for(lock, kSamplePeriod, [this] { return is_over_; }));
+    } while (!over_.wait_for(lock, target_.stats_period(), [this] { return is_over_; }));
   }
 
   void Take() {
-    const EngineStats stats = engine_.stats();
+    const Result<EngineStats> stats = target_.Stats();
+    if (!stats.ok()) return;  // there is one sample less
     samples_.push_back({.time_us = clock_.now_us() - start_us_,
-                        .bytes = stats.kv.bytes,
-                        .running = stats.running,
-                        .waiting = stats.waiting + stats.waiting_prefix});
+                        .bytes = stats->kv.bytes,
+                        .running = stats->running,
+                        .waiting = stats->waiting + stats->waiting_prefix});
   }
 
-  const Engine& engine_;
+  ServeTarget& target_;
   const SteadyClock& clock_;
   const int64_t start_us_;
   std::mutex mutex_;
@@ -61,14 +63,15 @@ class Sampler {
 
 class Driver {
  public:
-  Driver(Engine& engine, const Workload& workload, TextMaker& texts, const DriveOptions& options)
-      : engine_(engine),
+  Driver(ServeTarget& target, const Workload& workload, TextMaker& texts,
+         const DriveOptions& options)
+      : target_(target),
         workload_(workload),
         texts_(texts),
         options_(options),
         states_(workload.requests.size()) {}
 
-  ServeRun Run();
+  Result<ServeRun> Run();
 
  private:
   struct Waiting {
@@ -77,12 +80,13 @@ class Driver {
   };
 
   struct State {
-    size_t num_triggers = 0;        // that have not come true
-    int64_t triggered_us = 0;       // when the last did
-    std::vector<Waiting> waiting;   // for this one's tokens, fewest first
-    size_t num_woken = 0;           // of `waiting`
-    std::vector<size_t> to_cancel;  // when it has its first token
-    Reply* reply = nullptr;         // while its thread waits for the answer
+    size_t num_triggers = 0;          // that have not come true
+    int64_t triggered_us = 0;         // when the last did
+    std::vector<Waiting> waiting;     // for this one's tokens, fewest first
+    size_t num_woken = 0;             // of `waiting`
+    std::vector<size_t> to_cancel;    // when it has its first token
+    PendingAnswer* answer = nullptr;  // while its thread waits for it
+    bool is_quoted = false;           // by a later prompt
     bool is_cancelled = false;
     bool is_hopeless = false;  // what it waits for has failed
     std::thread thread;
@@ -95,12 +99,13 @@ class Driver {
     return options_.duration_us && time_us >= *options_.duration_us;
   }
 
-  void Plan();
+  Status Plan();
   void DispatchAll();
   void Start(size_t index, int64_t due_us, std::unique_lock<std::mutex>& lock);
-  void Answer(size_t index, Request request);
-  void Take(size_t index, const Chunk& chunk);
-  void Conclude(size_t index, Outcome outcome, std::string error);
+  Result<AskedRequest> RequestFor(size_t index);
+  void Answer(size_t index, Result<AskedRequest> asked);
+  void Take(size_t index, const AnswerPiece& piece);
+  void Conclude(size_t index, AnswerEnd end);
 
   // With the mutex held.
   void Notify();
@@ -109,7 +114,7 @@ class Driver {
   bool HasWhatItPromised(size_t index, size_t num_tokens, const Waiting& waiting) const;
   void CancelThoseMarked();
 
-  Engine& engine_;
+  ServeTarget& target_;
   const Workload& workload_;
   TextMaker& texts_;
   const DriveOptions& options_;
@@ -128,7 +133,7 @@ class Driver {
   size_t num_over_ = 0;
 };
 
-void Driver::Plan() {
+Status Driver::Plan() {
   records_.resize(states_.size());
   for (size_t i = 0; i < states_.size(); ++i) {
     const PlannedRequest& request = workload_.requests[i];
@@ -143,23 +148,32 @@ void Driver::Plan() {
     for (size_t part = 0; part < request.prompt.size(); ++part) {
       const PromptPart& piece = request.prompt[part];
       if (piece.kind == PromptPart::Kind::kText) {
-        texts_.Make(piece.index, piece.num_tokens, part == 0);
+        KVERN_RETURN_IF_ERROR(texts_.Make(piece.index, piece.num_tokens, part == 0));
+      } else if (piece.kind == PromptPart::Kind::kReply) {
+        states_[piece.index].is_quoted = true;
       }
     }
   }
   for (State& state : states_) {
     std::ranges::stable_sort(state.waiting, {}, &Waiting::num_tokens);
   }
+  return {};
 }
 
-ServeRun Driver::Run() {
-  Plan();
-  ServeRun run{.records = {}, .samples = {}, .before = engine_.stats(), .after = {}};
+Result<ServeRun> Driver::Run() {
+  KVERN_RETURN_IF_ERROR(Plan());
+  ServeRun run{.records = {}, .samples = {}, .view = target_.view()};
+  const bool has_stats = run.view != EngineView::kNothing;
+  if (has_stats) {
+    KVERN_ASSIGN_OR_RETURN(run.before, target_.Stats());
+  }
   start_us_ = clock_.now_us();
-  Sampler sampler(engine_, clock_, start_us_);
+  Sampler sampler(target_, clock_, start_us_);
   DispatchAll();
   run.samples = sampler.Stop();
-  run.after = engine_.stats();
+  if (has_stats) {
+    KVERN_ASSIGN_OR_RETURN(run.after, target_.Stats());
+  }
   run.records = std::move(records_);
   for (const RequestRecord& record : run.records) {
     run.wall_us = std::max(run.wall_us, record.end_us);
@@ -207,63 +221,65 @@ void Driver::Start(size_t index, int64_t due_us, std::unique_lock<std::mutex>& l
   ++num_out_;
   lock.unlock();  // its own record and those of requests that have ended are nobody else's
   records_[index].due_us = due_us;
-  std::vector<TokenId> prompt = PromptTokens(workload_, index, texts_, records_);
-  records_[index].prompt_tokens = prompt.size();
-  Request request = RequestOf(std::move(prompt), workload_.requests[index].new_tokens,
-                              options_.use_cache && workload_.uses_cache);
-  request.on_chunk = [this, index](const Chunk& chunk) { Take(index, chunk); };
+  Result<AskedRequest> asked = RequestFor(index);
+  if (asked.ok()) records_[index].prompt_tokens = asked->prompt.size();
   std::thread thread(
-      [this, index, request = std::move(request)]() mutable { Answer(index, std::move(request)); });
+      [this, index, asked = std::move(asked)]() mutable { Answer(index, std::move(asked)); });
   lock.lock();
   states_[index].thread = std::move(thread);
 }
 
-void Driver::Answer(size_t index, Request request) {
-  Result<Reply> reply = engine_.Submit(std::move(request));
-  if (!reply.ok()) {
-    Conclude(index, Outcome::kRefused, reply.error().message);
-    return;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    states_[index].reply = &*reply;
-    Notify();
-  }
-  const Result<kvern::Answer> answer = reply->Wait();
-  const Report report = reply->report();
-  {
-    const std::lock_guard lock(mutex_);
-    states_[index].reply = nullptr;
-    records_[index].report = report;
-  }
-  if (!answer.ok()) {
-    Conclude(index, Outcome::kFailed, answer.error().message);
-  } else if (report.error) {
-    Conclude(index, Outcome::kFailed, report.error->message);
-  } else if (answer->completions.front().finish == FinishReason::kCancelled) {
-    Conclude(index, Outcome::kEnded, "");
-  } else {
-    Conclude(index, Outcome::kDone, "");
-  }
+Result<AskedRequest> Driver::RequestFor(size_t index) {
+  KVERN_ASSIGN_OR_RETURN(auto prompt, PromptTokens(workload_, index, texts_, records_));
+  return AskedRequest{.prompt = std::move(prompt),
+                      .new_tokens = workload_.requests[index].new_tokens,
+                      .use_cache = options_.use_cache && workload_.uses_cache,
+                      .needs_tokens = states_[index].is_quoted};
 }
 
-void Driver::Take(size_t index, const Chunk& chunk) {
+void Driver::Answer(size_t index, Result<AskedRequest> asked) {
+  if (!asked.ok()) {
+    return Conclude(index, {.outcome = Outcome::kFailed, .error = asked.error()});
+  }
+  const std::unique_ptr<PendingAnswer> answer = target_.Ask(
+      std::move(asked).value(), [this, index](const AnswerPiece& piece) { Take(index, piece); });
+  {
+    const std::lock_guard lock(mutex_);
+    states_[index].answer = answer.get();
+    Notify();
+  }
+  AnswerEnd end = answer->Wait();
+  {
+    const std::lock_guard lock(mutex_);
+    states_[index].answer = nullptr;
+  }
+  Conclude(index, std::move(end));
+}
+
+void Driver::Take(size_t index, const AnswerPiece& piece) {
   const int64_t time_us = now_us();
-  if (chunk.tokens.empty()) return;
   const std::lock_guard lock(mutex_);
   RequestRecord& record = records_[index];
   if (!record.first_us) record.first_us = time_us;
   record.chunk_us.push_back(time_us);
-  record.tokens.insert(record.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
-  Trigger(index, record.tokens.size(), false);
+  record.num_tokens += piece.num_tokens;
+  record.tokens.insert(record.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+  Trigger(index, record.num_tokens, false);
 }
 
-void Driver::Conclude(size_t index, Outcome outcome, std::string error) {
+void Driver::Conclude(size_t index, AnswerEnd end) {
   const std::lock_guard lock(mutex_);
-  records_[index].end_us = now_us();
-  records_[index].outcome = outcome;
-  records_[index].error = std::move(error);
-  Trigger(index, records_[index].tokens.size(), true);
+  RequestRecord& record = records_[index];
+  record.end_us = now_us();
+  record.outcome = end.outcome;
+  if (end.error) record.error = std::move(end.error->message);
+  record.failed_by = std::move(end.failed_by);
+  if (end.num_tokens) record.num_tokens = *end.num_tokens;
+  if (record.tokens.empty()) record.tokens = std::move(end.tokens);
+  record.cached_tokens = end.cached_tokens;
+  record.queue_us = end.queue_us;
+  record.blocks_peak = end.blocks_peak;
+  Trigger(index, record.num_tokens, true);
   --num_out_;
   ++num_over_;
   ended_.push_back(index);
@@ -313,25 +329,30 @@ bool Driver::HasWhatItPromised(size_t index, size_t num_tokens, const Waiting& w
 void Driver::CancelThoseMarked() {
   std::erase_if(marked_, [this](size_t index) {
     State& state = states_[index];
-    if (state.reply != nullptr && !std::exchange(state.is_cancelled, true)) state.reply->Cancel();
+    if (state.answer != nullptr && !std::exchange(state.is_cancelled, true)) {
+      state.answer->Cancel();
+    }
     return state.is_cancelled || records_[index].outcome != Outcome::kNotSent;
   });
 }
 
 }  // namespace
 
-std::vector<TokenId> PromptTokens(const Workload& workload, size_t request, TextMaker& texts,
-                                  const std::vector<RequestRecord>& records) {
+Result<std::vector<TokenId>> PromptTokens(const Workload& workload, size_t request,
+                                          TextMaker& texts,
+                                          const std::vector<RequestRecord>& records) {
   std::vector<TokenId> prompt;
   for (const PromptPart& part : workload.requests[request].prompt) {
     std::vector<TokenId> piece;
     switch (part.kind) {
-      case PromptPart::Kind::kText:
-        piece = texts.Make(part.index, part.num_tokens, prompt.empty());
+      case PromptPart::Kind::kText: {
+        KVERN_ASSIGN_OR_RETURN(piece, texts.Make(part.index, part.num_tokens, prompt.empty()));
         break;
-      case PromptPart::Kind::kPrompt:
-        piece = PromptTokens(workload, part.index, texts, records);
+      }
+      case PromptPart::Kind::kPrompt: {
+        KVERN_ASSIGN_OR_RETURN(piece, PromptTokens(workload, part.index, texts, records));
         break;
+      }
       case PromptPart::Kind::kReply:
         for (const SampledToken& token : records[part.index].tokens) piece.push_back(token.id);
         break;
@@ -341,31 +362,32 @@ std::vector<TokenId> PromptTokens(const Workload& workload, size_t request, Text
   return prompt;
 }
 
-Request RequestOf(std::vector<TokenId> prompt, uint32_t new_tokens, bool use_cache) {
-  Request request;
-  request.tokens = std::move(prompt);
-  request.sampling.temperature = 0;
-  request.seed = 0;
-  request.max_tokens = new_tokens;
-  request.ignore_end = true;
-  request.cache.use = use_cache;
-  request.cache.publish = use_cache;
-  return request;
+Result<std::vector<SampledToken>> AskAndWait(ServeTarget& target, AskedRequest request) {
+  std::vector<SampledToken> tokens;
+  const auto answer = target.Ask(std::move(request), [&tokens](const AnswerPiece& piece) {
+    tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());
+  });
+  const AnswerEnd end = answer->Wait();
+  if (end.error) {
+    const std::string server = target.description();
+    return Errorf(end.error->code, "{}{}{}", server, server.empty() ? "" : ": ",
+                  end.error->message);
+  }
+  return tokens;
 }
 
-Status WarmUp(Engine& engine, const Workload& workload, TextMaker& texts) {
+Status WarmUp(ServeTarget& target, const Workload& workload, TextMaker& texts) {
   for (const PromptParts& shared : workload.shared) {
     const Workload one{.requests = {{.prompt = shared, .new_tokens = 1}}};
-    KVERN_ASSIGN_OR_RETURN(Reply reply,
-                           engine.Submit(RequestOf(PromptTokens(one, 0, texts, {}), 1, true)));
-    KVERN_RETURN_IF_ERROR(reply.Wait());
+    KVERN_ASSIGN_OR_RETURN(auto prompt, PromptTokens(one, 0, texts, {}));
+    KVERN_RETURN_IF_ERROR(AskAndWait(target, {.prompt = std::move(prompt)}));
   }
   return {};
 }
 
-ServeRun Drive(Engine& engine, const Workload& workload, TextMaker& texts,
-               const DriveOptions& options) {
-  return Driver(engine, workload, texts, options).Run();
+Result<ServeRun> Drive(ServeTarget& target, const Workload& workload, TextMaker& texts,
+                       const DriveOptions& options) {
+  return Driver(target, workload, texts, options).Run();
 }
 
 }  // namespace kvern::cli

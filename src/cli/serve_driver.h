@@ -1,8 +1,8 @@
-// Runs a workload on an engine and records what became of each request.
+// Runs a workload on a target and records what became of each request.
 //
 // Requests are sent when they are due, whether or not earlier ones are answered (open loop), unless
 // `concurrency` bounds how many are out at once. Times count from when a request was due, so that
-// an engine that is late cannot hide it. Tokens are timed on the engine's thread, as they are
+// an engine that is late cannot hide it. Tokens are timed on the target's thread, as they are
 // handed over.
 //
 // Times are microseconds since the start of the run.
@@ -14,33 +14,30 @@
 #include <string>
 #include <vector>
 
+#include "cli/serve_target.h"
 #include "cli/serve_text.h"
 #include "cli/serve_workload.h"
 #include "kvern/engine.h"
 
 namespace kvern::cli {
 
-enum class Outcome {
-  kDone,
-  kEnded,    // cancelled as planned
-  kRefused,  // by Submit()
-  kFailed,
-  kNotSent,  // the time was up, or what it waited for had failed
-};
-
 struct RequestRecord {
   Outcome outcome = Outcome::kNotSent;
-  std::string error = {};    // of one that was refused or has failed
-  size_t prompt_tokens = 0;  // sent
+  std::string error = {};      // of one that was refused or has failed
+  std::string failed_by = {};  // what kind that is, where the target says it
+  size_t prompt_tokens = 0;    // sent
   int64_t due_us = 0;
   std::optional<int64_t> first_us = {};  // its first token
   int64_t end_us = 0;
-  std::vector<int64_t> chunk_us = {};  // of each chunk with tokens
-  std::vector<SampledToken> tokens = {};
-  Report report = {};
+  std::vector<int64_t> chunk_us = {};     // of each chunk with tokens
+  size_t num_tokens = 0;                  // of the reply
+  std::vector<SampledToken> tokens = {};  // … where their ids are known
+  std::optional<size_t> cached_tokens = {};
+  std::optional<int64_t> queue_us = {};
+  size_t blocks_peak = 0;
 };
 
-// What Engine::stats() said at one moment.
+// What the target's Stats() said at one moment.
 struct EngineSample {
   int64_t time_us;
   kv::StateCounts bytes;
@@ -51,7 +48,8 @@ struct EngineSample {
 struct ServeRun {
   std::vector<RequestRecord> records;  // one for each request of the workload
   std::vector<EngineSample> samples;
-  EngineStats before, after;
+  EngineView view = EngineView::kAll;  // how much of what follows, and of `samples`, is known
+  EngineStats before = {}, after = {};
   int64_t wall_us = 0;
 };
 
@@ -63,17 +61,18 @@ struct DriveOptions {
 };
 
 // Computes the prefixes that requests have in common, so that the run finds them cached.
-Status WarmUp(Engine& engine, const Workload& workload, TextMaker& texts);
+Status WarmUp(ServeTarget& target, const Workload& workload, TextMaker& texts);
 
-// Each request is greedy and goes on after end tokens: replies have the planned length.
-ServeRun Drive(Engine& engine, const Workload& workload, TextMaker& texts,
-               const DriveOptions& options);
+// Errors: those of the texts; what becomes of requests is in their records.
+Result<ServeRun> Drive(ServeTarget& target, const Workload& workload, TextMaker& texts,
+                       const DriveOptions& options);
 
 // The prompt of a request, once those that it refers to have been answered.
-std::vector<TokenId> PromptTokens(const Workload& workload, size_t request, TextMaker& texts,
-                                  const std::vector<RequestRecord>& records);
+Result<std::vector<TokenId>> PromptTokens(const Workload& workload, size_t request,
+                                          TextMaker& texts,
+                                          const std::vector<RequestRecord>& records);
 
-// As Drive() sends it.
-Request RequestOf(std::vector<TokenId> prompt, uint32_t new_tokens, bool use_cache);
+// The tokens of an answer that is waited for. Errors: it was refused or has failed.
+Result<std::vector<SampledToken>> AskAndWait(ServeTarget& target, AskedRequest request);
 
 }  // namespace kvern::cli

@@ -38,6 +38,13 @@ std::string RequestsText(const ServeReport& report) {
   text += fmt::format(", {} failed, {} refused", summary.num_failed, summary.num_refused);
   if (summary.num_not_sent > 0) text += fmt::format(", {} not sent", summary.num_not_sent);
   text += fmt::format(" in {:.2f} s\n", summary.seconds);
+  if (!summary.failures.empty()) {
+    std::string kinds;
+    for (const auto& [kind, count] : summary.failures) {
+      kinds += fmt::format("{}{} × {}", kinds.empty() ? "" : ", ", kind, count);
+    }
+    text += fmt::format("failures      {}\n", kinds);
+  }
   text += fmt::format("tokens        {:.1f} t/s generated ({}), {:.1f} t/s with prompts ({})\n",
                       summary.output_rate(), summary.output_tokens, summary.total_rate(),
                       summary.prompt_tokens);
@@ -76,6 +83,13 @@ std::string PromptsText(const EngineStats& stats) {
   return hit + miss + fmt::format("\n  computed    {} tokens\n", stats.prefilled_tokens);
 }
 
+// As replies say, where nothing more is known.
+std::string CachedText(const ServeSummary& summary) {
+  if (!summary.cached_tokens) return "";
+  return fmt::format("\nprompts       {} tokens: {:.1f} % found\n", summary.prompt_tokens,
+                     100 * Share(*summary.cached_tokens, summary.prompt_tokens));
+}
+
 std::string MemoryText(const ServeSummary& summary) {
   const kv::KvStats& kv = summary.engine.kv;
   const kv::StateCounts& mean = summary.mean_bytes;
@@ -86,10 +100,12 @@ std::string MemoryText(const ServeSummary& summary) {
   text += fmt::format("  {:<12}{:>12}{:>12}{:>12}{:>12}\n", "peak",
                       FormatBytes(summary.peak_active_bytes), FormatBytes(kv.peak_bytes.cached),
                       FormatBytes(kv.peak_bytes.reserved), FormatBytes(kv.peak_bytes.free));
-  text +=
-      fmt::format("  {} in all; {} of index; a request held {} blocks at most\n",
-                  FormatBytes(kv.budget_bytes), FormatBytes(kv.index_bytes), summary.peak_blocks);
-  return text;
+  text += fmt::format("  {} in all; {} of index", FormatBytes(kv.budget_bytes),
+                      FormatBytes(kv.index_bytes));
+  if (summary.view == EngineView::kAll) {
+    text += fmt::format("; a request held {} blocks at most", summary.peak_blocks);
+  }
+  return text + "\n";
 }
 
 std::string EngineText(const ServeSummary& summary) {
@@ -103,12 +119,12 @@ std::string EngineText(const ServeSummary& summary) {
                         stats.accepted_tokens, stats.drafted_tokens,
                         100 * Share(stats.accepted_tokens, stats.drafted_tokens));
   }
-  text += fmt::format(
-      "checks        {} full hits computed again, {} differed; {} blocks merged, "
-      "{} violations\n",
-      stats.self_checks, stats.self_check_failures, stats.kv.blocks_merged,
-      stats.kv.one_answer_violations);
-  return text;
+  text += fmt::format("checks        {} full hits computed again, {} differed; ", stats.self_checks,
+                      stats.self_check_failures);
+  if (summary.view == EngineView::kAll) {
+    text += fmt::format("{} blocks merged, ", stats.kv.blocks_merged);
+  }
+  return text + fmt::format("{} violations\n", stats.kv.one_answer_violations);
 }
 
 std::string VerdictText(const Verdict& verdict) {
@@ -149,15 +165,18 @@ ordered_json MemoryJson(const ServeSummary& summary) {
   const kv::KvStats& kv = summary.engine.kv;
   kv::StateCounts peak = kv.peak_bytes;
   peak.active = summary.peak_active_bytes;
-  return {{"budget_bytes", kv.budget_bytes},
-          {"index_bytes", kv.index_bytes},
-          {"mean_bytes", StatesJson(summary.mean_bytes)},
-          {"peak_bytes", StatesJson(peak)},
-          {"peak_blocks_of_a_request", summary.peak_blocks},
-          {"peak_wanted_bytes", summary.peak_wanted_bytes},
-          {"blocks_merged", kv.blocks_merged},
-          {"rows_copied", kv.rows_copied},
-          {"one_answer_violations", kv.one_answer_violations}};
+  ordered_json json = {{"budget_bytes", kv.budget_bytes},
+                       {"index_bytes", kv.index_bytes},
+                       {"mean_bytes", StatesJson(summary.mean_bytes)},
+                       {"peak_bytes", StatesJson(peak)},
+                       {"peak_wanted_bytes", summary.peak_wanted_bytes},
+                       {"one_answer_violations", kv.one_answer_violations}};
+  if (summary.view == EngineView::kAll) {
+    json["peak_blocks_of_a_request"] = summary.peak_blocks;
+    json["blocks_merged"] = kv.blocks_merged;
+    json["rows_copied"] = kv.rows_copied;
+  }
+  return json;
 }
 
 ordered_json EngineJson(const ServeSummary& summary) {
@@ -199,9 +218,12 @@ ChartLine Distribution(std::string name, std::vector<double> values_us) {
 }  // namespace
 
 std::string ToText(const ServeReport& report) {
-  return fmt::format("{}: {}\n\n", report.workload, report.description) + RequestsText(report) +
-         TimesText(report.summary) + PromptsText(report.summary.engine) +
-         MemoryText(report.summary) + EngineText(report.summary) + VerdictText(report.verdict);
+  std::string text = fmt::format("{}: {}\n\n", report.workload, report.description);
+  if (!report.server.empty()) text += fmt::format("server        {}\n", report.server);
+  text += RequestsText(report) + TimesText(report.summary);
+  if (report.summary.view == EngineView::kNothing) return text + CachedText(report.summary);
+  return text + PromptsText(report.summary.engine) + MemoryText(report.summary) +
+         EngineText(report.summary) + VerdictText(report.verdict);
 }
 
 ordered_json ToJson(const ServeReport& report) {
@@ -227,9 +249,17 @@ ordered_json ToJson(const ServeReport& report) {
   json["tpot_us"] = TimesJson(summary.tpot_us);
   json["itl_us"] = TimesJson(summary.itl_us);
   json["e2e_us"] = TimesJson(summary.e2e_us);
-  json["queue_us"] = TimesJson(summary.queue_us);
+  if (!report.server.empty()) {
+    json["server"] = report.server;
+    json["failures"] = summary.failures;
+  }
+  if (summary.cached_tokens) json["cached_tokens"] = *summary.cached_tokens;
+  if (summary.view == EngineView::kNothing) return json;
   json["prompts"] = SplitJson(summary.engine.kv.prompts);
-  json["resumes"] = SplitJson(summary.engine.kv.resumes);
+  if (summary.view == EngineView::kAll) {
+    json["queue_us"] = TimesJson(summary.queue_us);
+    json["resumes"] = SplitJson(summary.engine.kv.resumes);
+  }
   json["kv"] = MemoryJson(summary);
   json["engine"] = EngineJson(summary);
   json["verdict"] = {{"bound", ToString(report.verdict.bound)},

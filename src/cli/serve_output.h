@@ -15,6 +15,7 @@ namespace kvern::cli {
 struct ServeReport {
   std::string_view workload;
   std::string description;
+  std::string server = {};  // empty: an engine in this process
   ServiceLevel level;
   ServeSummary summary;
   Verdict verdict;

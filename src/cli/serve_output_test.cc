@@ -43,6 +43,32 @@ TEST(ServeOutput, JsonHasTheSame) {
   EXPECT_EQ(json["good_requests"], 0);
 }
 
+TEST(ServeOutput, WhatAServerDoesNotTellIsLeftOut) {
+  ServeReport report = Example();
+  report.server = "http://h:1, m";
+  report.summary.view = EngineView::kMetrics;
+  report.summary.failures = {{"503", 2}, {"connection", 1}};
+  std::string text = ToText(report);
+  for (const char* words : {"server        http://h:1, m", "failures      503 × 2, connection × 1",
+                            "48 in RAM", "KV-bound: somebody waited"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+  }
+  EXPECT_EQ(text.find("blocks"), std::string::npos) << text;
+  EXPECT_FALSE(ToJson(report)["kv"].contains("blocks_merged"));
+  report.summary.view = EngineView::kNothing;
+  report.summary.prompt_tokens = 64;
+  report.summary.cached_tokens = 16;
+  text = ToText(report);
+  EXPECT_NE(text.find("64 tokens: 25.0 % found"), std::string::npos) << text;
+  EXPECT_EQ(text.find("verdict"), std::string::npos) << text;
+  const nlohmann::ordered_json json = ToJson(report);
+  EXPECT_EQ(json["failures"]["503"], 2);
+  EXPECT_EQ(json["cached_tokens"], 16);
+  for (const char* const key : {"prompts", "kv", "engine", "verdict", "queue_us"}) {
+    EXPECT_FALSE(json.contains(key)) << key;
+  }
+}
+
 TEST(ServeOutput, ChartsKeepTheLastPointOfManySamples) {
   ServeRun run;
   for (int i = 0; i < 5000; ++i) {

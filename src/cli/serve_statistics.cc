@@ -14,9 +14,9 @@ struct Samples {
 };
 
 std::optional<double> TpotOf(const RequestRecord& record) {
-  if (record.tokens.size() < 2 || record.chunk_us.empty()) return std::nullopt;
+  if (record.num_tokens < 2 || record.chunk_us.empty()) return std::nullopt;
   const double span_us = static_cast<double>(record.chunk_us.back() - record.chunk_us.front());
-  return span_us / static_cast<double>(record.tokens.size() - 1);
+  return span_us / static_cast<double>(record.num_tokens - 1);
 }
 
 void AddTimes(const RequestRecord& record, Samples& samples) {
@@ -29,9 +29,7 @@ void AddTimes(const RequestRecord& record, Samples& samples) {
     samples.itl_us.push_back(static_cast<double>(record.chunk_us[i] - record.chunk_us[i - 1]));
   }
   if (record.outcome == Outcome::kDone) samples.e2e_us.push_back(since_due(record.end_us));
-  if (record.report.queue_us) {
-    samples.queue_us.push_back(static_cast<double>(*record.report.queue_us));
-  }
+  if (record.queue_us) samples.queue_us.push_back(static_cast<double>(*record.queue_us));
 }
 
 bool IsGood(const RequestRecord& record, const ServiceLevel& level) {
@@ -116,8 +114,12 @@ ServeSummary Summarize(const ServeRun& run, const ServiceLevel& level) {
     AddTimes(record, samples);
     if (IsGood(record, level)) ++summary.num_good;
     if (record.first_us) summary.prompt_tokens += record.prompt_tokens;
-    summary.output_tokens += record.tokens.size();
-    summary.peak_blocks = std::max(summary.peak_blocks, record.report.blocks_peak);
+    summary.output_tokens += record.num_tokens;
+    summary.peak_blocks = std::max(summary.peak_blocks, record.blocks_peak);
+    if (!record.failed_by.empty()) ++summary.failures[record.failed_by];
+    if (record.cached_tokens) {
+      summary.cached_tokens = summary.cached_tokens.value_or(0) + *record.cached_tokens;
+    }
   }
   summary.seconds = static_cast<double>(std::max<int64_t>(run.wall_us, 1)) / 1e6;
   summary.ttft_us = PercentilesOf(std::move(samples.ttft_us));
@@ -125,6 +127,7 @@ ServeSummary Summarize(const ServeRun& run, const ServiceLevel& level) {
   summary.itl_us = PercentilesOf(std::move(samples.itl_us));
   summary.e2e_us = PercentilesOf(std::move(samples.e2e_us));
   summary.queue_us = PercentilesOf(std::move(samples.queue_us));
+  summary.view = run.view;
   summary.engine = engine::Since(run.before, run.after);
   AddSamples(run.samples, summary);
   summary.peak_active_bytes = std::max(summary.peak_active_bytes, run.after.kv.peak_bytes.active);

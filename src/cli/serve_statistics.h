@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cli/serve_driver.h"
@@ -44,7 +46,8 @@ struct ServeSummary : engine::Load {
   size_t num_refused = 0;
   size_t num_failed = 0;
   size_t num_not_sent = 0;
-  size_t num_good = 0;  // of those done, within the service level
+  size_t num_good = 0;                     // of those done, within the service level
+  std::map<std::string, size_t> failures;  // refused and failed ones, where the target says why
   double seconds = 0;
 
   Percentiles ttft_us;   // from when it was due until its first token
@@ -55,10 +58,12 @@ struct ServeSummary : engine::Load {
 
   size_t prompt_tokens = 0;
   size_t output_tokens = 0;
+  std::optional<size_t> cached_tokens;  // of prompts, as replies say
   double output_rate() const { return static_cast<double>(output_tokens) / seconds; }
   double total_rate() const { return static_cast<double>(prompt_tokens + output_tokens) / seconds; }
   double good_rate() const { return static_cast<double>(num_good) / seconds; }
 
+  EngineView view = EngineView::kAll;  // what is known of the rest
   kv::StateCounts mean_bytes;
   size_t peak_active_bytes = 0;
   size_t peak_blocks = 0;  // held by one request, shared ones included

@@ -15,7 +15,7 @@ RequestRecord Answered(int64_t due_us, std::vector<int64_t> times_us, size_t pro
   record.due_us = due_us;
   record.first_us = times_us.front();
   record.end_us = times_us.back() + 1;
-  record.tokens.resize(times_us.size());
+  record.num_tokens = times_us.size();
   record.chunk_us = std::move(times_us);
   return record;
 }

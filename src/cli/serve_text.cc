@@ -80,17 +80,20 @@ std::string MakeParagraph(uint64_t seed, uint64_t text, uint64_t index) {
   return paragraph;
 }
 
-std::vector<TokenId> TextMaker::Make(uint64_t text, size_t num_tokens, bool begins_prompt) {
+Result<std::vector<TokenId>> TextMaker::Make(uint64_t text, size_t num_tokens, bool begins_prompt) {
   Made& made = made_[begins_prompt][text];
   // Paragraphs are encoded one by one, so that what comes later does not change what came before.
   while (made.tokens.size() < num_tokens) {
-    const uint64_t index = made.num_paragraphs++;
+    const uint64_t index = made.num_paragraphs;
     const std::string paragraph = MakeParagraph(seed_, text, index);
-    const std::vector<TokenId> tokens = encode_(paragraph, begins_prompt && index == 0);
+    KVERN_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
+                           encode_(paragraph, begins_prompt && index == 0));
     CHECK(!tokens.empty());
+    ++made.num_paragraphs;
     made.tokens.insert(made.tokens.end(), tokens.begin(), tokens.end());
   }
-  return {made.tokens.begin(), made.tokens.begin() + static_cast<ptrdiff_t>(num_tokens)};
+  return std::vector<TokenId>(made.tokens.begin(),
+                              made.tokens.begin() + static_cast<ptrdiff_t>(num_tokens));
 }
 
 }  // namespace kvern::cli

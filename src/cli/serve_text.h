@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/result.h"
 #include "kvern/ids.h"
 
 namespace kvern::cli {
@@ -19,12 +20,13 @@ namespace kvern::cli {
 class TextMaker {
  public:
   // Tokens of a text; `add_special`: at the beginning of a prompt.
-  using Encoder = std::function<std::vector<TokenId>(std::string_view text, bool add_special)>;
+  using Encoder =
+      std::function<Result<std::vector<TokenId>>(std::string_view text, bool add_special)>;
 
   TextMaker(Encoder encode, uint64_t seed) : encode_(std::move(encode)), seed_(seed) {}
 
-  // Keeps what it made, so that asking again costs a copy.
-  std::vector<TokenId> Make(uint64_t text, size_t num_tokens, bool begins_prompt);
+  // Keeps what it made, so that asking again costs a copy. Errors: the encoder's.
+  Result<std::vector<TokenId>> Make(uint64_t text, size_t num_tokens, bool begins_prompt);
 
  private:
   struct Made {

@@ -33,6 +33,29 @@ void SetArrivalRate(Workload& workload, double rate, uint64_t seed) {
   }
 }
 
+Status SkipRequests(Workload& workload, size_t count) {
+  if (count >= workload.requests.size()) {
+    return Errorf(ErrorCode::kInvalidArgument, "--skip: there are {} requests: leave some of them",
+                  workload.requests.size());
+  }
+  bool refers = false;
+  const auto renumber = [count, &refers](auto& index) {
+    refers = refers || index < count;
+    index -= count;
+  };
+  workload.requests.erase(workload.requests.begin(),
+                          workload.requests.begin() + static_cast<ptrdiff_t>(count));
+  for (PlannedRequest& request : workload.requests) {
+    for (PromptPart& part : request.prompt) {
+      if (part.kind != PromptPart::Kind::kText) renumber(part.index);
+    }
+    for (Trigger& trigger : request.after) renumber(trigger.request);
+    if (request.ends_with) renumber(*request.ends_with);
+  }
+  if (!refers) return {};
+  return Errorf(ErrorCode::kInvalidArgument, "--skip: later requests refer to the first {}", count);
+}
+
 std::vector<size_t> PromptLengths(const Workload& workload) {
   std::vector<size_t> lengths;
   lengths.reserve(workload.requests.size());

@@ -101,6 +101,10 @@ Result<Workload> PlanTrace(const WorkloadOptions& options);
 // REQUIRES: rate > 0.
 void SetArrivalRate(Workload& workload, double rate, uint64_t seed);
 
+// Leaves out the first so many requests, which another run has sent. Errors: kInvalidArgument where
+// there are no more, or a later one refers to one of them.
+Status SkipRequests(Workload& workload, size_t count);
+
 // Tokens of every prompt.
 std::vector<size_t> PromptLengths(const Workload& workload);
 

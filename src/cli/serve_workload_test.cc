@@ -157,23 +157,47 @@ TEST_F(TraceWorkload, LeavesOutWhatIsTooLongAndRefusesIfNothingIsLeft) {
   EXPECT_FALSE(Plan(text, tiny).ok());
 }
 
+TEST(Workload, TheFirstRequestsCanBeSkipped) {
+  Workload shared = *PlanSharedPrefix({.shape = {.requests = 4, .prefix = 8, .tail = 2}});
+  const Workload all = shared;
+  ASSERT_TRUE(SkipRequests(shared, 3).ok());
+  ASSERT_EQ(shared.requests.size(), 1u);
+  EXPECT_EQ(shared.requests[0].prompt, all.requests[3].prompt);
+  EXPECT_FALSE(SkipRequests(shared, 1).ok());
+  Workload chat = *PlanChat({.shape = {.requests = 1, .turns = 2, .prefix = 8, .tail = 2}});
+  EXPECT_TRUE(SkipRequests(chat, 0).ok());
+  EXPECT_FALSE(SkipRequests(chat, 1).ok());
+}
+
 TEST(TextMaker, MakesExactLengthsThatBeginEachOther) {
   // A token for each letter: the first of a prompt is preceded by a special one.
-  const TextMaker::Encoder encode = [](std::string_view text, bool add_special) {
+  const TextMaker::Encoder encode = [](std::string_view text,
+                                       bool add_special) -> Result<std::vector<TokenId>> {
     std::vector<TokenId> tokens;
     if (add_special) tokens.push_back(TokenId{1000});
     for (const char c : text) tokens.push_back(TokenId{static_cast<unsigned char>(c)});
     return tokens;
   };
   TextMaker a(encode, 1), b(encode, 1), other(encode, 2);
-  const std::vector<TokenId> longer = a.Make(5, 2000, false);
+  const std::vector<TokenId> longer = *a.Make(5, 2000, false);
   ASSERT_EQ(longer.size(), 2000u);
-  const std::vector<TokenId> shorter = b.Make(5, 300, false);
+  const std::vector<TokenId> shorter = *b.Make(5, 300, false);
   EXPECT_TRUE(std::equal(shorter.begin(), shorter.end(), longer.begin()));
-  EXPECT_NE(other.Make(5, 300, false), shorter);
-  EXPECT_NE(b.Make(6, 300, false), shorter);
-  EXPECT_EQ(b.Make(5, 300, true)[0], TokenId{1000});
-  EXPECT_TRUE(b.Make(5, 0, false).empty());
+  EXPECT_NE(*other.Make(5, 300, false), shorter);
+  EXPECT_NE(*b.Make(6, 300, false), shorter);
+  EXPECT_EQ(b.Make(5, 300, true)->front(), TokenId{1000});
+  EXPECT_TRUE(b.Make(5, 0, false)->empty());
+}
+
+TEST(TextMaker, SaysWhatItsEncoderSays) {
+  TextMaker texts(
+      [](std::string_view, bool) {
+        return Error{ErrorCode::kIo, "nobody listens"};
+      },
+      1);
+  const auto made = texts.Make(1, 5, false);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().message, "nobody listens");
 }
 
 TEST(TextMaker, TextsBeginDifferently) {

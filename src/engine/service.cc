@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/thread_name.h"
 #include "engine/collect.h"
 #include "engine/mailbox.h"
 #include "engine/messages.h"
@@ -169,6 +170,7 @@ Engine::Impl::~Impl() {
 }
 
 void Engine::Impl::Run() {
+  NameThisThread("kvern-engine");
   while (!home->mailbox.closed()) {
     if (home->mailbox.RunAll(*core)) {
       PublishStats(*core);

@@ -33,7 +33,7 @@ void Subtract(kv::PromptSplit& split, const kv::PromptSplit& before) {
 
 class Adviser {
  public:
-  Adviser(const Load& load, const EngineOptions& options, Verdict& verdict)
+  Adviser(const Load& load, const std::optional<EngineOptions>& options, Verdict& verdict)
       : load_(load), stats_(load.engine), options_(options), verdict_(verdict) {}
 
   void Advise() {
@@ -54,22 +54,27 @@ class Adviser {
     Say(fmt::format("more KV memory: {} now; about {} would have kept everybody running",
                     FormatBytes(stats_.kv.budget_bytes), FormatBytes(load_.peak_wanted_bytes)));
     if (stats_.preemptions > 0) {
-      Say(
-          fmt::format("fewer at once (--max-running, {:.0f} on average): {} preemptions computed "
-                      "{} tokens again",
-                      load_.mean_running, stats_.preemptions, stats_.kv.resumes.missed()));
+      Say(fmt::format(
+          "fewer at once ({}, {:.0f} on average): {} preemptions computed {} tokens again",
+          options_ ? "--max-running" : "--parallel", load_.mean_running, stats_.preemptions,
+          stats_.kv.resumes.missed()));
     }
   }
 
   void AdviseTurns() {
-    const size_t max_running = options_.scheduler.max_running;
+    if (!options_) {
+      return Say(fmt::format(
+          "more at once (--parallel) or a larger -b: {:.1f} sequences ran, {:.0f} tokens a step",
+          load_.mean_running, verdict_.tokens_per_step));
+    }
+    const size_t max_running = options_->scheduler.max_running;
     if (load_.peak_running >= max_running) {
       Say(fmt::format("more at once: all {} of --max-running ran, and others waited", max_running));
       return;
     }
-    const double budget = static_cast<double>(options_.scheduler.step_tokens);
+    const double budget = static_cast<double>(options_->scheduler.step_tokens);
     const double fill = verdict_.tokens_per_step / budget;
-    if (options_.scheduler.target_token_us > 0) {
+    if (options_->scheduler.target_token_us > 0) {
       Say(fmt::format(
           "a longer --target-token-ms: prompts waited for steps that it keeps at {:.0f} "
           "tokens",
@@ -107,7 +112,8 @@ class Adviser {
   void AdviseCompute() {
     const double computed = static_cast<double>(stats_.prefilled_tokens + stats_.decoded_tokens);
     const double prefill = Share(static_cast<double>(stats_.prefilled_tokens), computed);
-    const bool speculates = options_.speculation.proposer != "none";
+    const bool speculates =
+        options_ ? options_->speculation.proposer != "none" : stats_.drafted_tokens > 0;
     if (speculates && stats_.drafted_tokens > 0) {
       Say(fmt::format("speculation is on: {} of {} drafted tokens were accepted",
                       Percent(Share(static_cast<double>(stats_.accepted_tokens),
@@ -136,7 +142,7 @@ class Adviser {
 
   const Load& load_;
   const EngineStats& stats_;
-  const EngineOptions& options_;
+  const std::optional<EngineOptions>& options_;
   Verdict& verdict_;
 };
 
@@ -195,7 +201,7 @@ std::string_view ToString(Bound bound) {
   return "";
 }
 
-Verdict Judge(const Load& load, const EngineOptions& options) {
+Verdict Judge(const Load& load, const std::optional<EngineOptions>& options) {
   const EngineStats& stats = load.engine;
   const double steps = static_cast<double>(stats.steps);
   Verdict verdict;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,7 @@ struct Verdict {
   std::vector<std::string> levers;  // best first, each with the numbers that it rests on
 };
 
-Verdict Judge(const Load& load, const EngineOptions& options);
+// `options`: of the engine, where they are known.
+Verdict Judge(const Load& load, const std::optional<EngineOptions>& options);
 
 }  // namespace kvern::engine

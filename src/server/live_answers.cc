@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/thread_name.h"
 
 namespace kvern::server {
 
@@ -254,6 +255,7 @@ void LiveAnswers::Remove(const std::string& id) {
 }
 
 void LiveAnswers::PingLoop(int64_t ping_us) {
+  NameThisThread("kvern-ping");
   std::unique_lock lock(mutex_);
   while (!is_over_) {
     const int64_t period_us = num_watching_ > 0 ? kWatchUs : ping_us / 4;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/thread_name.h"
+
 namespace kvern::server {
 
 WorkerPool::WorkerPool(size_t num_threads) {
@@ -43,6 +45,7 @@ size_t WorkerPool::num_waiting() const {
 }
 
 void WorkerPool::Run() {
+  NameThisThread("kvern-worker");
   std::unique_lock lock(mutex_);
   while (true) {
     has_work_.wait(lock, [this] { return is_over_ || !work_.empty(); });

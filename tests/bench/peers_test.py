@@ -15,6 +15,7 @@ from bench.openvino_peer import Driver, OpenVino  # noqa: E402
 from bench.peers import Comparison  # noqa: E402
 from bench.process import BenchError  # noqa: E402
 from bench.programs import Kvern, LlamaCpp, context_size  # noqa: E402
+from bench.running_server import RunningServer  # noqa: E402
 from bench.samples import Samples, Summary, number  # noqa: E402
 
 PP512 = rows.Row("pp512", "prefill", prompt=512, threads=2)
@@ -354,6 +355,38 @@ class OpenVinoDriver(unittest.TestCase):
         self.addCleanup(driver.close)
         with self.assertRaisesRegex(BenchError, "no answer after 0.1 s"):
             driver.ask({}, timeout_s=0.1)
+
+
+# A server that is ready at once.
+FAKE_SERVER = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path in ("/health", "/metrics") else 404)
+        self.end_headers()
+        self.wfile.write(b'# TYPE a gauge\\na{model_name="m"} 5\\nb 2.5e3\\n')
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[-1])), Handler).serve_forever()
+"""
+
+
+class Servers(unittest.TestCase):
+    def setUp(self):
+        self.log = Path(self.enterContext(tempfile.TemporaryDirectory())) / "log"
+
+    def test_what_a_server_says_and_uses(self):
+        with RunningServer("fake", [sys.executable, "-c", FAKE_SERVER], self.log) as server:
+            self.assertEqual((server.metric("a"), server.metric("b")), (5, 2500))
+            self.assertEqual(server.get("/x")[0], 404)
+            with self.assertRaisesRegex(BenchError, "fake: /metrics has no c"):
+                server.metric("c")
+            self.assertGreater(server.resident_bytes(), 1 << 20)
+            self.assertGreater(sum(server.cpu_ticks().values()), 0)
+
+    def test_one_that_ends_says_why(self):
+        command = [sys.executable, "-c", "import sys; sys.exit('no model')"]
+        with self.assertRaisesRegex(BenchError, "fake: no model"):
+            with RunningServer("fake", command, self.log):
+                pass
 
 
 if __name__ == "__main__":

@@ -17,12 +17,6 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-Json TokenIds(const std::vector<SampledToken>& tokens) {
-  Json ids = Json::array();
-  for (const SampledToken& token : tokens) ids.push_back(static_cast<uint32_t>(token.id));
-  return ids;
-}
-
 // Of an object, the fields of those names; "a/b" is field b of object a. Others are left away.
 Json OnlyShown(const Json& body, const std::vector<std::string>& names) {
   if (names.empty()) return body;

@@ -153,6 +153,7 @@ void ReadEngineFields(FieldReader& fields, const RequestDefaults& defaults, ApiR
   }
   result.model = fields.String("model").value_or("");
   result.is_stream = fields.Bool("stream").value_or(false);
+  result.has_token_ids = fields.Bool("return_token_ids").value_or(false);
   if (const Json* const options = fields.Object("stream_options")) {
     FieldReader option(*options);
     result.has_stream_usage = option.Bool("include_usage").value_or(false);

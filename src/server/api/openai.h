@@ -70,6 +70,7 @@ struct ApiRequest {
   std::string model = {};  // as the client calls it
   size_t num_choices = 1;  // ≤ request.n: the best are chosen
   bool has_logprobs = false;
+  bool has_token_ids = false;  // return_token_ids
   bool is_stream = false;
   bool has_stream_usage = false;  // stream_options.include_usage
   LlamaFields llama = {};

@@ -77,9 +77,11 @@ std::string OpenAiFormat::See(const Report& report) {
 
 std::string OpenAiFormat::Take(const Chunk& chunk) {
   const bool has_logprobs = request_.has_logprobs && !chunk.tokens.empty();
+  const bool has_ids = request_.has_token_ids && !chunk.tokens.empty();
   std::string text;
-  if (!chunk.text.empty() || has_logprobs) {
+  if (!chunk.text.empty() || has_logprobs || has_ids) {
     Json choice = Choice(chunk, nullptr);
+    if (has_ids) choice["token_ids"] = TokenIds(chunk.tokens);
     if (request_.has_logprobs) {
       choice["logprobs"] = request_.endpoint == Endpoint::kChatCompletions
                                ? ChatLogprobs(*model_.text, chunk.tokens)

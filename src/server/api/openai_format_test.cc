@@ -98,6 +98,17 @@ TEST_F(OpenAiFormatTest, OffsetsOfACompletionGoOn) {
   EXPECT_EQ(choice["logprobs"]["tokens"], Json({"d", "e"}));
 }
 
+TEST_F(OpenAiFormatTest, TokenIdsComeWithEveryTokenThoughItHasNoText) {
+  OpenAiFormat stream = Open({.endpoint = Endpoint::kCompletions, .has_token_ids = true});
+  const auto words = EventsOf(stream.Take(Say("hi")));
+  EXPECT_EQ(words.at(0)["choices"][0]["token_ids"], Json({'h', 'i'}));
+  const auto half = EventsOf(stream.Take({.completion = 0, .tokens = Say("x").tokens}));
+  EXPECT_EQ(half.at(0)["choices"][0]["token_ids"], Json({'x'}));
+  EXPECT_EQ(half.at(0)["choices"][0]["text"], "");
+  const auto last = EventsOf(stream.Take({.completion = 0, .finish = FinishReason::kLength}));
+  EXPECT_FALSE(last.at(0)["choices"][0].contains("token_ids"));
+}
+
 TEST_F(OpenAiFormatTest, AFailureIsAnEvent) {
   OpenAiFormat stream = Open({});
   EXPECT_EQ(stream.Take({.completion = 0, .finish = FinishReason::kFailed}), "");

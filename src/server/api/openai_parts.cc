@@ -122,6 +122,12 @@ void AddReceipt(const Report& report, Json& body) {
   }
 }
 
+Json TokenIds(std::span<const SampledToken> tokens) {
+  Json ids = Json::array();
+  for (const SampledToken& token : tokens) ids.push_back(static_cast<uint32_t>(token.id));
+  return ids;
+}
+
 Json ChatLogprobs(const ModelText& text, std::span<const SampledToken> tokens) {
   Json content = Json::array();
   for (const SampledToken& token : tokens) {

@@ -44,6 +44,9 @@ nlohmann::ordered_json UsageOf(const Report& report);
 // The field "kvern_receipt", where the answer has ended well.
 void AddReceipt(const Report& report, nlohmann::ordered_json& body);
 
+// "token_ids" of a choice: as vLLM calls them.
+nlohmann::ordered_json TokenIds(std::span<const SampledToken> tokens);
+
 // "logprobs" of a chat's choice: for tokens in any pieces.
 nlohmann::ordered_json ChatLogprobs(const ModelText& text, std::span<const SampledToken> tokens);
 

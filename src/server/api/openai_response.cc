@@ -48,6 +48,7 @@ Json Choice(const ApiRequest& request, const ModelText& text, size_t index,
     if (request.has_logprobs) logprobs = CompletionLogprobs(text).Take(completion.tokens);
   }
   choice["logprobs"] = std::move(logprobs);
+  if (request.has_token_ids) choice["token_ids"] = TokenIds(completion.tokens);
   choice["finish_reason"] = FinishName(completion.finish);
   return choice;
 }

@@ -48,6 +48,12 @@ TEST(ResponseBody, ChatHasOpenAisForm) {
       "kvern_receipt": {"digest": "d"}})"));
 }
 
+TEST(ResponseBody, TokenIdsComeWhereTheyAreAskedFor) {
+  ApiRequest request = Asked(Endpoint::kCompletions);
+  request.has_token_ids = true;
+  EXPECT_EQ(Reply(request, AnswerOf({Say("No", -1)}))["choices"][0]["token_ids"], Json({'N', 'o'}));
+}
+
 TEST(ResponseBody, CompletionsHaveTheirs) {
   Answer answer = AnswerOf({Say("Yes", -0.5f), Say("No", -1)});
   answer.completions[1].finish = FinishReason::kLength;

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread_name.h"
 #include "server/http/ascii.h"
 #include "server/http/connection_home-inl.h"
 
@@ -230,7 +231,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpAddress& addres
   KVERN_RETURN_IF_ERROR(impl->Open());
   impl->work.emplace(impl->home->io.get_executor());
   for (const auto& listener : impl->listeners) impl->Accept(*listener);
-  impl->thread = std::thread([home = impl->home] { home->io.run(); });
+  impl->thread = std::thread([home = impl->home] {
+    NameThisThread("kvern-http");
+    home->io.run();
+  });
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 

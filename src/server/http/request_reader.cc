@@ -43,39 +43,16 @@ void RequestReader::Fail(int status, std::string message) {
 
 size_t RequestReader::Feed(std::string_view bytes) {
   size_t taken = 0;
-  // An empty line may precede a request.
-  while (stage_ == Stage::kHead && bytes.substr(taken).starts_with(kLineEnd)) {
-    taken += kLineEnd.size();
+  if (failure_) return 0;
+  if (!has_head()) {
+    // An empty line may precede a request.
+    while (bytes.substr(taken).starts_with(kLineEnd)) taken += kLineEnd.size();
+    taken += FeedHead(bytes.substr(taken));
   }
-  while (!failure_ && !is_done()) {
-    const Stage before = stage_;
-    const size_t now = FeedStage(bytes.substr(taken));
-    taken += now;
-    if (now == 0 && stage_ == before) break;
-  }
+  if (failure_ || !has_head()) return taken;
+  taken += body_->Feed(bytes.substr(taken), request_.body);
+  failure_ = body_->failure();
   return taken;
-}
-
-size_t RequestReader::FeedStage(std::string_view bytes) {
-  switch (stage_) {
-    case Stage::kHead:
-      return FeedHead(bytes);
-    case Stage::kData:
-    case Stage::kChunkData:
-      return FeedData(bytes);
-    case Stage::kChunkSize:
-      return FeedChunkSize(bytes);
-    case Stage::kChunkEnd:
-      if (bytes.size() < kLineEnd.size()) return 0;
-      stage_ = Stage::kChunkSize;
-      if (!bytes.starts_with(kLineEnd)) Fail(400, "a chunk is longer than it says");
-      return kLineEnd.size();
-    case Stage::kTrailers:
-      return FeedTrailers(bytes);
-    case Stage::kDone:
-      break;
-  }
-  return 0;
 }
 
 size_t RequestReader::FeedHead(std::string_view bytes) {
@@ -146,74 +123,18 @@ std::optional<ReadFailure> RequestReader::CheckHead(std::string_view head) const
 
 void RequestReader::BeginBody() {
   expects_continue_ = request_.Header("Expect").has_value() && !is_http_1_0_;
-  stage_ = Stage::kDone;
+  auto end = BodyReader::End::kNone;
+  uint64_t num_bytes = 0;
   if (request_.Header("Transfer-Encoding")) {
-    stage_ = Stage::kChunkSize;
+    end = BodyReader::End::kChunks;
   } else if (const auto length = request_.Header("Content-Length")) {
-    uint64_t num_bytes = 0;
-    const auto [end, error] =
+    end = BodyReader::End::kLength;
+    const auto [last, error] =
         std::from_chars(length->data(), length->data() + length->size(), num_bytes);
     if (error != std::errc()) num_bytes = std::numeric_limits<uint64_t>::max();
-    if (num_bytes > 0) ExpectData(num_bytes, Stage::kData);
   }
-}
-
-void RequestReader::ExpectData(uint64_t num_bytes, Stage stage) {
-  stage_ = stage;
-  num_expected_ = num_bytes;
-  if (num_bytes > limits_.max_body_bytes - request_.body.size()) {
-    Fail(413, fmt::format("the body is longer than {} bytes", limits_.max_body_bytes));
-  }
-}
-
-size_t RequestReader::FeedData(std::string_view bytes) {
-  const auto now = static_cast<size_t>(std::min<uint64_t>(num_expected_, bytes.size()));
-  request_.body += bytes.substr(0, now);
-  num_expected_ -= now;
-  if (num_expected_ == 0) {
-    stage_ = stage_ == Stage::kChunkData ? Stage::kChunkEnd : Stage::kDone;
-  }
-  return now;
-}
-
-std::optional<std::string_view> RequestReader::TakeLine(std::string_view bytes) {
-  const size_t end = bytes.substr(0, limits_.max_header_bytes).find(kLineEnd);
-  if (end != bytes.npos) return bytes.substr(0, end);
-  if (bytes.size() >= limits_.max_header_bytes) {
-    Fail(431, "a chunk's header or the trailers are too long");
-  }
-  return std::nullopt;
-}
-
-size_t RequestReader::FeedChunkSize(std::string_view bytes) {
-  const auto line = TakeLine(bytes);
-  if (!line) return 0;
-  uint64_t size = 0;
-  const auto [end, error] = std::from_chars(line->data(), line->data() + line->size(), size, 16);
-  const std::string_view rest = line->substr(static_cast<size_t>(end - line->data()));
-  // What a chunk says beside its size is for nobody here.
-  if (error != std::errc() || !(rest.empty() || TrimAscii(rest).starts_with(';'))) {
-    Fail(400, "a chunk does not begin with its size");
-  } else if (size == 0) {
-    stage_ = Stage::kTrailers;
-  } else {
-    ExpectData(size, Stage::kChunkData);
-  }
-  return line->size() + kLineEnd.size();
-}
-
-// Takes them line by line, and forgets them.
-size_t RequestReader::FeedTrailers(std::string_view bytes) {
-  const auto line = TakeLine(bytes);
-  if (!line) return 0;
-  const size_t taken = line->size() + kLineEnd.size();
-  trailer_bytes_ += taken;
-  if (line->empty()) {
-    stage_ = Stage::kDone;
-  } else if (trailer_bytes_ > limits_.max_header_bytes) {
-    Fail(431, "a chunk's header or the trailers are too long");
-  }
-  return taken;
+  body_.emplace(limits_, end, num_bytes);
+  failure_ = body_->failure();
 }
 
 HttpRequest RequestReader::Take() {

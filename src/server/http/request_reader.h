@@ -6,25 +6,14 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "server/http/body_reader.h"
 #include "server/http/message.h"
 
 namespace kvern::server {
-
-struct ReadLimits {
-  size_t max_header_bytes = size_t{32} << 10;  // also of a chunk's header, and of all trailers
-  size_t max_body_bytes = size_t{64} << 20;
-};
-
-// Why bytes are no request that is served. The connection must be closed after it is said.
-struct ReadFailure {
-  int status;
-  std::string message;
-};
 
 class RequestReader {
  public:
@@ -34,8 +23,8 @@ class RequestReader {
   // behind it; never more than max_header_bytes are left. Takes nothing once it is done or failed.
   size_t Feed(std::string_view bytes);
 
-  bool has_head() const { return stage_ != Stage::kHead; }  // method, target, headers
-  bool is_done() const { return stage_ == Stage::kDone; }
+  bool has_head() const { return body_.has_value(); }  // method, target, headers
+  bool is_done() const { return body_ && body_->is_done(); }
   const std::optional<ReadFailure>& failure() const { return failure_; }
 
   // REQUIRES: has_head().
@@ -50,29 +39,18 @@ class RequestReader {
   HttpRequest Take();
 
  private:
-  enum class Stage { kHead, kData, kChunkSize, kChunkData, kChunkEnd, kTrailers, kDone };
-
   void Fail(int status, std::string message);
-  // Each takes what it can of its stage and returns how many bytes; none: more are needed.
+  // Takes the head, if all of it is there, and returns its length.
   size_t FeedHead(std::string_view bytes);
-  size_t FeedData(std::string_view bytes);
-  size_t FeedChunkSize(std::string_view bytes);
-  size_t FeedTrailers(std::string_view bytes);
-  size_t FeedStage(std::string_view bytes);
-  // Up to the end of the line; none: it has not come yet, or is too long.
-  std::optional<std::string_view> TakeLine(std::string_view bytes);
   std::optional<ReadFailure> CheckHead(std::string_view head) const;
   void BeginBody();
-  void ExpectData(uint64_t num_bytes, Stage stage);
 
   const ReadLimits limits_;
-  Stage stage_ = Stage::kHead;
   HttpRequest request_;
+  std::optional<BodyReader> body_;  // once the head is there
   bool expects_continue_ = false;
   bool keeps_alive_ = false;
   bool is_http_1_0_ = false;
-  uint64_t num_expected_ = 0;  // bytes of the body or the chunk that have not come
-  size_t trailer_bytes_ = 0;
   std::optional<ReadFailure> failure_;
 };
 
