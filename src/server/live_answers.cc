@@ -3,6 +3,7 @@
 #include <chrono>
 #include <deque>
 #include <exception>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,8 +16,12 @@ namespace kvern::server {
 // empties it; at most one at a time.
 class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
  public:
-  Live(LiveAnswers& home, uint64_t key, std::unique_ptr<AnswerWriter> writer)
-      : home_(home), key_(key), writer_(std::move(writer)), heard_us_(home.clock_.now_us()) {}
+  Live(LiveAnswers& home, uint64_t key, std::string tenant, std::unique_ptr<AnswerWriter> writer)
+      : home_(home),
+        key_(key),
+        tenant_(std::move(tenant)),
+        writer_(std::move(writer)),
+        heard_us_(home.clock_.now_us()) {}
 
   // Chunks that came before wait for it.
   void SetReply(Reply reply) {
@@ -97,7 +102,7 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
     // The engine is done with it: nobody else uses the reply now.
     if (writer_) {
       const Report report = reply_->report();
-      home_.metrics_.CountAnswer(report);
+      home_.metrics_.CountAnswer(report, tenant_);
       writer_->End(report);
       writer_.reset();
     }
@@ -106,6 +111,7 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
 
   LiveAnswers& home_;
   const uint64_t key_;
+  const std::string tenant_;
   std::unique_ptr<AnswerWriter> writer_;  // the worker's
 
   std::mutex mutex_;
@@ -142,7 +148,7 @@ Status LiveAnswers::Start(Engine& engine, Request request, const std::shared_ptr
   {
     const std::lock_guard lock(mutex_);
     key = ++last_key_;
-    live = std::make_shared<Live>(*this, key, std::move(writer));
+    live = std::make_shared<Live>(*this, key, request.tenant, std::move(writer));
     live_.emplace(key, live);
   }
   request.on_chunk = [weak = std::weak_ptr(live)](const Chunk& chunk) {

@@ -8,24 +8,31 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "kvern/engine.h"
 
 namespace kvern::server {
+
+// Who reads it. Others must not learn from it what tenants ask, nor who they are.
+enum class MetricsReader { kAnybody, kAdministrator };
+
+// Tenants with lines of their own; those that come later are counted together, as "other".
+inline constexpr size_t kMaxTenantLabels = 64;
 
 class Metrics {
  public:
   Metrics();
   ~Metrics();
 
-  // An answer has ended.
-  void CountAnswer(const Report& report);
+  // An answer to a tenant has ended; where there are no tenants, to "".
+  void CountAnswer(const Report& report, std::string_view tenant);
   // Time between two chunks of one answer.
   void CountGap(int64_t gap_us);
 
   // In Prometheus' text format.
-  std::string ToText(const EngineStats& stats, const std::string& model_name,
-                     size_t max_running) const;
+  std::string ToText(const EngineStats& stats, const std::string& model_name, size_t max_running,
+                     MetricsReader reader) const;
 
  private:
   struct Impl;
