@@ -263,7 +263,7 @@ void AddSteps(const EngineStats& stats, FamilyBuilder& families) {
   }
 }
 
-// Every fourth power of two: 1 ms … 19 h.
+// Powers of four: 1 ms … 19 h.
 ClientMetric ToMetric(const kv::Histogram& histogram) {
   constexpr size_t kFirstBucket = 10, kLastBucket = 36, kStride = 2;
   ClientMetric metric;
