@@ -78,6 +78,19 @@ class Files(unittest.TestCase):
                                   MONITORING / "prometheus.yml")
         self.assertEqual(code, 0, said)
 
+    def test_the_dashboard_is_well_formed(self):
+        panels = json.loads((MONITORING / "grafana.json").read_text())["panels"]
+        self.assertEqual(len({panel["id"] for panel in panels}), len(panels))
+        taken = {}
+        for panel in panels:
+            place = panel["gridPos"]
+            self.assertLessEqual(place["x"] + place["w"], 24, panel["title"])
+            for cell in itertools.product(range(place["x"], place["x"] + place["w"]),
+                                          range(place["y"], place["y"] + place["h"])):
+                self.assertEqual(taken.setdefault(cell, panel["title"]), panel["title"])
+            for target in panel.get("targets", []):
+                self.assertEqual(target["datasource"]["uid"], "${datasource}")
+
     def test_the_unit(self):
         analyze = shutil.which("systemd-analyze")
         self.assertIsNotNone(analyze, "install systemd")
@@ -248,6 +261,10 @@ class Prometheus(unittest.TestCase):
         rules = [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
         self.assertEqual([rule["name"] for rule in rules if rule["health"] != "ok"], [])
         self.assertEqual(len(rules), 8)
+        names = {name for rule in rules
+                 for name in re.findall(r"\b(?:kvern_|vllm:)\w+", rule["query"])}
+        self.assertGreater(len(names), 7)
+        self.assertEqual([name for name in names if not self.values(f"count({name})")], [])
         critical = [rule["name"] for rule in rules
                     if rule["labels"]["severity"] == "critical" and rule["state"] != "inactive"]
         self.assertEqual(critical, [])
