@@ -1,5 +1,5 @@
-"""What operators put around `kvern serve`: Prometheus, the dashboard and the alerts of docs/monitoring,
-nginx and HAProxy as docs/deploy has them.
+"""What operators put around `kvern serve`: Prometheus, the dashboard and the alerts of
+docs/monitoring, nginx and HAProxy as docs/deploy has them.
 
 Run by scripts/test-monitoring: monitoring_test.py KVERN DEFAULT_MODEL TINY_MODELS_DIR [TEST...]
 """
@@ -105,8 +105,8 @@ class Files(unittest.TestCase):
 
 
 class Load:
-    """Clients of two tenants that ask more than the server has memory and turns for: some prompts come
-    again, some clients go before their answer has ended."""
+    """Clients of two tenants that ask more than the server has memory and turns for: some prompts
+    come again, some clients go before their answer has ended."""
 
     DOCUMENTS = 24
 
@@ -133,7 +133,7 @@ class Load:
             number = next(self.numbers)
             # Every other prompt is one of few, the rest come in turn.
             document = number % 3 if number % 2 else 3 + number % (self.DOCUMENTS - 3)
-            body = {"prompt": f"Document {document}: " + f"line {document} says {document}. " * 14,
+            body = {"prompt": f"Document {document}: " + f"line {document} says {document}. " * 28,
                     "max_tokens": 48, "ignore_eos": True, "temperature": 0}
             if index == 0:
                 self._leave_early(body, key)
@@ -153,9 +153,9 @@ class Load:
 class Prometheus(unittest.TestCase):
     """A real one scrapes a loaded server every second, by the files of docs/monitoring."""
 
-    # Of a machine without faults, whose clients all read; and of a load that no tier helps.
-    ALWAYS_0 = {"violations", "self-check failures", "failures, all", "violations, all", "failed",
-                "paused by slow clients"}
+    # Of a machine without faults whose clients all read; and what lasts less than a second.
+    MAY_BE_0 = {"violations", "self-check failures", "failures, all", "violations, all", "failed",
+                "paused by slow clients", "… for a prefix"}
 
     @classmethod
     def setUpClass(cls):
@@ -164,7 +164,7 @@ class Prometheus(unittest.TestCase):
         (folder / "key").write_text(ADMIN_KEY)
         cls.server = cls.enterClassContext(Server(
             "--alias", "smol", "--api-key-file", str(folder / "keys"), "-c", "512",
-            "--kv-tokens", "1024", "--parallel", "8", "--max-waiting", "4",
+            "--kv-tokens", "1024", "--parallel", "16", "--max-waiting", "4",
             "--speculation", "ngram"))
         (folder / "prometheus.yml").write_text(programs.edited(
             (MONITORING / "prometheus.yml").read_text(), {
@@ -227,7 +227,7 @@ class Prometheus(unittest.TestCase):
                 self.assertNotIn("$", expression)
                 found = self.values(expression)
                 self.assertGreater(len(found), 0, expression)
-                if legend not in self.ALWAYS_0:
+                if legend not in self.MAY_BE_0:
                     self.assertGreater(max(found), 0, expression)
             titles.add(title)
         self.assertGreater(len(titles), 20)
@@ -271,8 +271,8 @@ class Prometheus(unittest.TestCase):
 
 
 class Proxies(unittest.TestCase):
-    """Through nginx and HAProxy, with TLS, a stream comes as it is made, and a client that goes ends its
-    request."""
+    """Through nginx and HAProxy, with TLS, a stream comes as it is made, and a client that goes
+    ends its request."""
 
     LONG = {"prompt": "One two three", "max_tokens": 3000, "ignore_eos": True, "temperature": 0}
 
@@ -338,7 +338,8 @@ class Proxies(unittest.TestCase):
 
     def check(self, proxy):
         with self.subTest("a whole answer"):
-            reply = self.send(proxy, "POST", COMPLETIONS, {**self.LONG, "max_tokens": 4}).getresponse()
+            short = {**self.LONG, "max_tokens": 4}
+            reply = self.send(proxy, "POST", COMPLETIONS, short).getresponse()
             text = reply.read()
             self.assertEqual(reply.status, 200, text)
             self.assertTrue(reply.getheader("x-request-id"))
@@ -349,7 +350,8 @@ class Proxies(unittest.TestCase):
             self.assertEqual(self.status(proxy, "/metrics", ADMIN_KEY), 403)
             self.assertEqual(self.status(proxy, "/v1/metrics", ADMIN_KEY), 403)
         with self.subTest("a body of 2 MB reaches the server"):
-            reply = self.send(proxy, "POST", "/tokenize", {"content": "a b " * 500_000}).getresponse()
+            body = {"content": "a b " * 500_000}
+            reply = self.send(proxy, "POST", "/tokenize", body).getresponse()
             text = reply.read()
             self.assertEqual(reply.status, 200, text[:200])
             self.assertGreater(len(json.loads(text)["tokens"]), 900_000)
@@ -364,8 +366,8 @@ class Proxies(unittest.TestCase):
                 self.assertEqual(reply.readline(), b"\n")
                 came_s.append(time.monotonic())
             # A proxy that collects 4 KiB sends a dozen events at once.
-            pauses = [end - begin for begin, end in itertools.pairwise(came_s) if end - begin > 0.001]
-            self.assertGreater(len(pauses), 20, came_s)
+            pauses_s = [end - begin for begin, end in itertools.pairwise(came_s)]
+            self.assertGreater(sum(pause > 0.001 for pause in pauses_s), 20, came_s)
             self.assertEqual(self.sample("vllm:num_requests_running"), 1)
             self.assertEqual(self.sample("kvern_requests_cancelled_total"), cancelled)
             reply.close()

@@ -1,4 +1,4 @@
-"""Debian's programs that operators put around `kvern serve`, as scripts/test-monitoring unpacks them."""
+"""Debian's programs that operators put around `kvern serve`, as scripts/test-monitoring has them."""
 
 import os
 import socket
