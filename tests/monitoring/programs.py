@@ -1,4 +1,4 @@
-"""Debian's programs that operators put around `kvern serve`, as scripts/test-monitoring has them."""
+"""Debian's programs that operators put around `kvern serve`, as unpacked by the script."""
 
 import os
 import socket
