@@ -258,6 +258,9 @@ struct EngineStats {
   uint64_t steps = 0;
   uint64_t steps_kv_bound = 0;     // in which somebody waited for blocks
   uint64_t steps_queue_bound = 0;  // in which somebody waited for max_running or the token budget
+  int64_t kv_bound_us = 0;         // time in which somebody waited for blocks …
+  int64_t queue_bound_us = 0;      // … or else for a turn …
+  int64_t compute_bound_us = 0;    // … or nobody waited, and something was computed
   uint64_t prefilled_tokens = 0;
   uint64_t decoded_tokens = 0;
   uint64_t drafted_tokens = 0;

@@ -32,7 +32,7 @@ TEST(ParseMetrics, ReadsWhatTheServerSays) {
   server::Metrics metrics;
   Report report{.prompt_tokens = 100, .completion_tokens = 20};
   report.prompt.ram = 60;
-  metrics.CountAnswer(report);
+  metrics.OnEnd({}, report, {});
   const auto read = ParseMetrics(metrics.ToText(stats, "a \"model\", {1}", 8));
   ASSERT_TRUE(read);
   EXPECT_EQ(read->running, stats.running);

@@ -392,6 +392,9 @@ EngineStats Core::Impl::stats() const {
   stats.peak_running = counts.peak_running;
   stats.steps_kv_bound = counts.steps_kv_bound;
   stats.steps_queue_bound = counts.steps_queue_bound;
+  stats.kv_bound_us = counts.kv_bound_us;
+  stats.queue_bound_us = counts.queue_bound_us;
+  stats.compute_bound_us = counts.compute_bound_us;
   stats.preemptions = counts.preemptions;
   stats.kv = parts_.cache->stats();
   return stats;

@@ -241,6 +241,7 @@ TEST(CoreTest, WhoeverCameLastYieldsAndLosesNoFinishedWork) {
   EXPECT_EQ(first.report().preemptions, 0);
   EXPECT_EQ(second.report().preemptions, 1);  // nobody takes turns
   EXPECT_EQ(Count(second, Kind::kResumed), 1);
+  EXPECT_GT(engine.core().stats().kv_bound_us, 0);
 }
 
 TEST(CoreTest, AHigherPriorityTakesThePlaceOfALowerOne) {
@@ -333,6 +334,7 @@ TEST(CoreTest, TooManyWaitingAreRefusedTheLeastImportantFirst) {
   engine.Finish();
   EXPECT_TRUE(waits.has_finish(FinishReason::kLength));
   EXPECT_TRUE(important.has_finish(FinishReason::kLength));
+  EXPECT_GT(engine.core().stats().queue_bound_us, 0);
 }
 
 TEST(CoreTest, ADeadlineEndsARequestWithWhatIsThere) {

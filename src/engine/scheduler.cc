@@ -93,6 +93,7 @@ size_t Scheduler::AvailableBytes() const {
 std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
   // Where others took all the time, stopping earlier would not have helped.
   if (pace_ && !was_chunk_idle_) aim_.Told(now_us - now_us_ > options_.target_token_us);
+  CountTime(now_us - now_us_);
   now_us_ = now_us;
   pace_.reset();
   ++step_;
@@ -149,6 +150,17 @@ void Scheduler::Told(std::span<const SliceOutput> outputs, int64_t execute_us) {
 void Scheduler::ToldFailure() {
   max_slices_ = std::max<size_t>(1, slices_.size() / 2);
   if (in_chunk_ != nullptr) DropChunk(*in_chunk_);
+}
+
+// From the last step to this one. Where nothing was planned and nobody waited, the engine was idle.
+void Scheduler::CountTime(int64_t step_us) {
+  if (is_kv_bound_) {
+    counts_.kv_bound_us += step_us;
+  } else if (is_queue_bound_) {
+    counts_.queue_bound_us += step_us;
+  } else if (!slices_.empty()) {
+    counts_.compute_bound_us += step_us;
+  }
 }
 
 bool Scheduler::TakeEvents() {

@@ -57,6 +57,7 @@ struct SchedulerCounts {
   uint64_t preemptions = 0;
   uint64_t steps_kv_bound = 0;
   uint64_t steps_queue_bound = 0;
+  int64_t kv_bound_us = 0, queue_bound_us = 0, compute_bound_us = 0;
   size_t peak_running = 0;
 };
 
@@ -110,6 +111,7 @@ class Scheduler {
 
   bool TakeEvents();  // whether any came
   bool PollLoads();   // whether any ended
+  void CountTime(int64_t step_us);
   void UpdatePauses();
   void SetOrder();
   void Draft();

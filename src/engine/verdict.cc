@@ -165,9 +165,11 @@ EngineStats Since(const EngineStats& before, const EngineStats& after) {
         &EngineStats::self_check_failures}) {
     since.*counter -= before.*counter;
   }
-  since.schedule_us -= before.schedule_us;
-  since.execute_us -= before.execute_us;
-  since.commit_us -= before.commit_us;
+  for (int64_t EngineStats::*const time :
+       {&EngineStats::kv_bound_us, &EngineStats::queue_bound_us, &EngineStats::compute_bound_us,
+        &EngineStats::schedule_us, &EngineStats::execute_us, &EngineStats::commit_us}) {
+    since.*time -= before.*time;
+  }
   Subtract(since.kv.prompts, before.kv.prompts);
   Subtract(since.kv.resumes, before.kv.resumes);
   for (size_t i = 0; i < since.kv.evicted_blocks.size(); ++i) {

@@ -37,9 +37,11 @@ void Add(const engine::Load& later, engine::Load& sum) {
         &EngineStats::accepted_tokens, &EngineStats::preemptions}) {
     stats.*counter += sum.engine.*counter;
   }
-  stats.schedule_us += sum.engine.schedule_us;
-  stats.execute_us += sum.engine.execute_us;
-  stats.commit_us += sum.engine.commit_us;
+  for (int64_t EngineStats::*const time :
+       {&EngineStats::kv_bound_us, &EngineStats::queue_bound_us, &EngineStats::compute_bound_us,
+        &EngineStats::schedule_us, &EngineStats::execute_us, &EngineStats::commit_us}) {
+    stats.*time += sum.engine.*time;
+  }
   Add(sum.engine.kv.prompts, stats.kv.prompts);
   Add(sum.engine.kv.resumes, stats.kv.resumes);
   sum.engine = stats;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <deque>
 #include <exception>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

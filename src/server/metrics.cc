@@ -5,6 +5,8 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -21,6 +23,14 @@ struct AnswerTotals {
   uint64_t drafts = 0;
   size_t longest = 0;
 };
+
+struct TenantTotals {
+  uint64_t requests = 0;
+  uint64_t prompt_tokens = 0;
+  uint64_t cached_tokens = 0;
+  uint64_t generated_tokens = 0;
+};
+using TenantMap = std::map<std::string, TenantTotals, std::less<>>;
 
 namespace {
 
@@ -118,6 +128,12 @@ const PlainMetric kPlainMetrics[] = {
      [](const MetricSource& s) { return static_cast<double>(s.engine.kv.prompts.hit()); }},
     {"vllm:num_preemptions_total", "Sequences that had to yield their memory", kCounter,
      [](const MetricSource& s) { return static_cast<double>(s.engine.preemptions); }},
+    {"vllm:prompt_tokens_total", "Prompt tokens, found ones included", kCounter,
+     [](const MetricSource& s) {
+       return static_cast<double>(s.engine.kv.prompts.hit() + s.engine.kv.prompts.missed());
+     }},
+    {"vllm:generation_tokens_total", "Tokens that were generated so far", kCounter,
+     [](const MetricSource& s) { return static_cast<double>(s.engine.decoded_tokens); }},
     // What they lack
     {"kvern_requests_total", "Requests that were accepted", kCounter,
      [](const MetricSource& s) { return static_cast<double>(s.engine.requests); }},
@@ -129,6 +145,13 @@ const PlainMetric kPlainMetrics[] = {
      [](const MetricSource& s) { return static_cast<double>(s.engine.cancelled); }},
     {"kvern_waiting_for_prefix", "Sequences that wait for a prefix that another computes", kGauge,
      [](const MetricSource& s) { return static_cast<double>(s.engine.waiting_prefix); }},
+    {"kvern_prefilled_tokens_total", "Prompt tokens that were computed", kCounter,
+     [](const MetricSource& s) { return static_cast<double>(s.engine.prefilled_tokens); }},
+    {"kvern_paused", "Running sequences whose clients are behind with reading", kGauge,
+     [](const MetricSource& s) { return static_cast<double>(s.engine.paused); }},
+    {"kvern_recomputed_tokens_total", "Tokens that preempted sequences had to compute again",
+     kCounter,
+     [](const MetricSource& s) { return static_cast<double>(s.engine.kv.resumes.missed()); }},
     {"kvern_running_max", "Sequences that may run at once", kGauge,
      [](const MetricSource& s) { return static_cast<double>(s.max_running); }},
     {"kvern_kv_budget_bytes", "KV memory", kGauge,
@@ -169,11 +192,10 @@ class FamilyBuilder {
     family.metric.push_back(std::move(metric));
   }
 
-  void AddHistogram(const char* name, const char* help, const prometheus::Histogram& histogram) {
+  void AddHistogram(const char* name, const char* help, ClientMetric histogram) {
     Begin(name, help, MetricType::Histogram);
-    ClientMetric metric = histogram.Collect();
-    metric.label = Labelled().label;
-    families_.back().metric.push_back(std::move(metric));
+    histogram.label = Labelled().label;
+    families_.back().metric.push_back(std::move(histogram));
   }
 
   std::string ToText() const { return prometheus::TextSerializer().Serialize(families_); }
@@ -199,7 +221,28 @@ void AddStates(const kv::KvStats& kv, FamilyBuilder& families) {
   }
 }
 
-void AddPrompts(const kv::PromptSplit& prompts, FamilyBuilder& families) {
+// Whether a text is new or another tenant has it, only an administrator may know.
+bool IsOfOthers(kv::MissReason reason) {
+  return reason == kv::MissReason::kNeverSeen || reason == kv::MissReason::kOtherNamespace;
+}
+
+void AddMisses(const kv::PromptSplit& prompts, MetricsReader reader, FamilyBuilder& families) {
+  families.Begin("kvern_prompt_misses_total", "Prompt tokens that had to be computed, by reason",
+                 kCounter);
+  const bool is_hidden = reader != MetricsReader::kAdministrator;
+  size_t num_hidden = 0;
+  for (size_t i = 0; i < kv::kNumMissReasons; ++i) {
+    if (is_hidden && IsOfOthers(static_cast<kv::MissReason>(i))) num_hidden += prompts.miss[i];
+  }
+  for (size_t i = 0; i < kv::kNumMissReasons; ++i) {
+    const auto reason = static_cast<kv::MissReason>(i);
+    if (is_hidden && IsOfOthers(reason)) continue;
+    const size_t more = reason == kv::MissReason::kUnknown ? num_hidden : 0;
+    families.Add(static_cast<double>(prompts.miss[i] + more), "reason", ToString(reason));
+  }
+}
+
+void AddHits(const kv::PromptSplit& prompts, FamilyBuilder& families) {
   families.Begin("kvern_prompt_hits_total", "Prompt tokens that were found, by where", kCounter);
   for (const auto& [place, tokens] : {std::pair("ram", prompts.ram),
                                       {"tier", prompts.tier},
@@ -207,15 +250,18 @@ void AddPrompts(const kv::PromptSplit& prompts, FamilyBuilder& families) {
                                       {"partial", prompts.partial}}) {
     families.Add(static_cast<double>(tokens), "place", place);
   }
-  families.Begin("kvern_prompt_misses_total", "Prompt tokens that had to be computed, by reason",
-                 kCounter);
-  for (size_t i = 0; i < kv::kNumMissReasons; ++i) {
-    families.Add(static_cast<double>(prompts.miss[i]), "reason",
-                 ToString(static_cast<kv::MissReason>(i)));
-  }
 }
 
 void AddSteps(const EngineStats& stats, FamilyBuilder& families) {
+  families.Begin("kvern_bound_seconds_total",
+                 "Time in which somebody waited for KV memory, or else for a turn, or nobody "
+                 "waited and something was computed; the rest was idle",
+                 kCounter);
+  for (const auto& [bound, us] : {std::pair("kv", stats.kv_bound_us),
+                                  {"queue", stats.queue_bound_us},
+                                  {"compute", stats.compute_bound_us}}) {
+    families.Add(Seconds(us), "bound", bound);
+  }
   families.Begin("kvern_step_seconds_total", "Time of the engine's thread, by part of a step",
                  kCounter);
   for (const auto& [part, us] : {std::pair("schedule", stats.schedule_us),
@@ -223,10 +269,59 @@ void AddSteps(const EngineStats& stats, FamilyBuilder& families) {
                                  {"commit", stats.commit_us}}) {
     families.Add(Seconds(us), "part", part);
   }
+}
+
+// Powers of four: 1 ms … 19 h.
+ClientMetric ToMetric(const kv::Histogram& histogram) {
+  constexpr size_t kFirstBucket = 10, kLastBucket = 36, kStride = 2;
+  ClientMetric metric;
+  metric.histogram.sample_count = histogram.count;
+  metric.histogram.sample_sum = Seconds(static_cast<int64_t>(histogram.sum));
+  uint64_t count = 0;
+  for (size_t i = 0; i < kv::Histogram::kNumBuckets; ++i) {
+    count += histogram.buckets[i];  // values below 2^i
+    if (i < kFirstBucket || i > kLastBucket || i % kStride != 0) continue;
+    metric.histogram.bucket.push_back({count, std::ldexp(1e-6, static_cast<int>(i))});
+  }
+  metric.histogram.bucket.push_back({histogram.count, HUGE_VAL});
+  return metric;
+}
+
+void AddCache(const kv::KvStats& kv, FamilyBuilder& families) {
   families.Begin("kvern_evicted_blocks_total", "Blocks that left the cache, by cause", kCounter);
   for (size_t i = 0; i < kv::kNumEvictionCauses; ++i) {
-    families.Add(static_cast<double>(stats.kv.evicted_blocks[i]), "cause",
+    families.Add(static_cast<double>(kv.evicted_blocks[i]), "cause",
                  ToString(static_cast<kv::EvictionCause>(i)));
+  }
+  families.AddHistogram("kvern_eviction_age_seconds", "From a block's publication to its eviction",
+                        ToMetric(kv.lifetime_us));
+  families.AddHistogram("kvern_eviction_idle_seconds", "From a block's last use to its eviction",
+                        ToMetric(kv.idle_before_evict_us));
+  families.AddHistogram("kvern_reuse_gap_seconds", "Between two uses of cached text",
+                        ToMetric(kv.reuse_gap_us));
+}
+
+void AddTenants(const TenantMap& tenants, FamilyBuilder& families) {
+  struct TenantMetric {
+    const char* name;
+    const char* help;
+    uint64_t TenantTotals::*value;
+  };
+  constexpr TenantMetric kMetrics[] = {
+      {"kvern_tenant_requests_total", "Requests whose answers have ended, by tenant",
+       &TenantTotals::requests},
+      {"kvern_tenant_prompt_tokens_total", "Prompt tokens of such requests",
+       &TenantTotals::prompt_tokens},
+      {"kvern_tenant_cached_tokens_total", "Those of them that were found in the cache",
+       &TenantTotals::cached_tokens},
+      {"kvern_tenant_generated_tokens_total", "Tokens of such answers",
+       &TenantTotals::generated_tokens},
+  };
+  for (const TenantMetric& metric : kMetrics) {
+    families.Begin(metric.name, metric.help, kCounter);
+    for (const auto& [tenant, totals] : tenants) {
+      families.Add(static_cast<double>(totals.*metric.value), "tenant", tenant);
+    }
   }
 }
 
@@ -239,17 +334,32 @@ struct Metrics::Impl {
   prometheus::Histogram gap{kShortSeconds};
   mutable std::mutex mutex;
   AnswerTotals totals;
+  TenantMap tenants;
+
+  // With the mutex held.
+  void CountTenant(const Report& report, std::string_view tenant);
 };
+
+void Metrics::Impl::CountTenant(const Report& report, std::string_view tenant) {
+  if (tenant.empty()) return;
+  const bool has_room = tenants.size() < kMaxTenantLabels || tenants.contains(tenant);
+  TenantTotals& of = tenants[has_room ? std::string(tenant) : "other"];
+  ++of.requests;
+  of.prompt_tokens += report.prompt_tokens;
+  of.cached_tokens += report.prompt.hit();
+  of.generated_tokens += report.completion_tokens;
+}
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
 Metrics::~Metrics() = default;
 
-void Metrics::OnEnd(const AnswerInfo& /*info*/, const Report& report,
+void Metrics::OnEnd(const AnswerInfo& info, const Report& report,
                     std::optional<FinishReason> /*finish*/) {
   if (report.ttft_us) impl_->ttft.Observe(Seconds(*report.ttft_us));
   if (report.queue_us) impl_->queue.Observe(Seconds(*report.queue_us));
   if (report.total_us) impl_->total.Observe(Seconds(*report.total_us));
   const std::lock_guard lock(impl_->mutex);
+  impl_->CountTenant(report, info.tenant);
   AnswerTotals& totals = impl_->totals;
   totals.prompt_tokens += report.prompt_tokens;
   totals.cached_tokens += report.prompt.hit();
@@ -265,11 +375,13 @@ void Metrics::OnEnd(const AnswerInfo& /*info*/, const Report& report,
 void Metrics::OnGap(int64_t gap_us) { impl_->gap.Observe(Seconds(gap_us)); }
 
 std::string Metrics::ToText(const EngineStats& stats, const std::string& model_name,
-                            size_t max_running) const {
+                            size_t max_running, MetricsReader reader) const {
   AnswerTotals totals;
+  TenantMap tenants;
   {
     const std::lock_guard lock(impl_->mutex);
     totals = impl_->totals;
+    if (reader == MetricsReader::kAdministrator) tenants = impl_->tenants;
   }
   const MetricSource source{.engine = stats, .answers = totals, .max_running = max_running};
   FamilyBuilder families(model_name);
@@ -278,16 +390,19 @@ std::string Metrics::ToText(const EngineStats& stats, const std::string& model_n
     families.Add(metric.value(source));
   }
   AddStates(stats.kv, families);
-  AddPrompts(stats.kv.prompts, families);
+  AddHits(stats.kv.prompts, families);
+  AddMisses(stats.kv.prompts, reader, families);
   AddSteps(stats, families);
+  AddCache(stats.kv, families);
+  if (!tenants.empty()) AddTenants(tenants, families);
   families.AddHistogram("vllm:time_to_first_token_seconds", "From arrival to the first token",
-                        impl_->ttft);
+                        impl_->ttft.Collect());
   families.AddHistogram("vllm:inter_token_latency_seconds", "Between two chunks of an answer",
-                        impl_->gap);
+                        impl_->gap.Collect());
   families.AddHistogram("vllm:request_queue_time_seconds", "From arrival to the first step",
-                        impl_->queue);
+                        impl_->queue.Collect());
   families.AddHistogram("vllm:e2e_request_latency_seconds", "From arrival to the end",
-                        impl_->total);
+                        impl_->total.Collect());
   return families.ToText();
 }
 

@@ -8,11 +8,18 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "kvern/engine.h"
 #include "server/answer_observer.h"
 
 namespace kvern::server {
+
+// Who reads it. Others must not learn from it what tenants ask, nor who they are.
+enum class MetricsReader { kAnybody, kAdministrator };
+
+// Tenants with lines of their own; those that come later are counted together, as "other".
+inline constexpr size_t kMaxTenantLabels = 64;
 
 class Metrics final : public AnswerObserver {
  public:
@@ -24,8 +31,8 @@ class Metrics final : public AnswerObserver {
              std::optional<FinishReason> finish) override;
 
   // In Prometheus' text format.
-  std::string ToText(const EngineStats& stats, const std::string& model_name,
-                     size_t max_running) const;
+  std::string ToText(const EngineStats& stats, const std::string& model_name, size_t max_running,
+                     MetricsReader reader) const;
 
  private:
   struct Impl;

@@ -81,7 +81,7 @@ void Simulation::StartCore() {
   auto core = Core::Make(std::move(parts), setup_.scheduler, setup_.speculation);
   if (!core.ok()) Fail("Core::Make: " + core.error().message);
   core_ = std::move(*core);
-  of_core_ = {};
+  of_core_ = {.begin_us = clock_.now_us()};
   of_core_.self_checks = executor_->counts().query_only;
 }
 
@@ -209,6 +209,7 @@ void Simulation::CheckAfterStep(int64_t begin_us) {
   Retire();
   CheckMemory();
   CheckStats();
+  CheckTime();
   if (counts_.steps % options_.full_check_every == 0) {
     core_->CheckInvariants();
     cache_->CheckInvariants();
@@ -248,6 +249,17 @@ void Simulation::CheckStats() const {
   Require(core_->idle() == live_.empty(), "{} requests live, but the engine is {}", num_live(),
           core_->idle() ? "idle" : "not idle");
   if (core_->idle()) CheckTotals();
+}
+
+// The time of every step counts as bound by something, that of the last one with the next.
+void Simulation::CheckTime() {
+  const EngineStats stats = core_->stats();
+  const int64_t bound_us = stats.kv_bound_us + stats.queue_bound_us + stats.compute_bound_us;
+  const int64_t passed_us = clock_.now_us() - of_core_.begin_us;
+  Require(bound_us >= of_core_.executed_us && bound_us <= passed_us,
+          "{} us are bound by something, of {} that passed and {} of steps", bound_us, passed_us,
+          of_core_.executed_us);
+  of_core_.executed_us = stats.execute_us;
 }
 
 void Simulation::CheckTotals() const {

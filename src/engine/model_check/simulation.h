@@ -92,6 +92,7 @@ class Simulation {
   void CheckMemory() const;
   void CheckTotals() const;
   void CheckStats() const;
+  void CheckTime();
   void CheckFailure(const Client& client);
   void Count(const Client& client);
   void CheckOrder() const;
@@ -157,6 +158,8 @@ class Simulation {
     uint64_t tokens = 0;
     uint64_t preemptions = 0;
     uint64_t self_checks = 0;  // of the executor when it began
+    int64_t begin_us = 0;
+    int64_t executed_us = 0;  // until the last step
   };
   CoreCounts of_core_;
   uint64_t num_strangers_ = 0;

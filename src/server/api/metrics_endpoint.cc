@@ -15,8 +15,9 @@ void HandleMetrics(const Call& call) {
   HttpReply reply = call.Head(200);
   reply.headers.push_back({"Process-Start-Time-Unix", fmt::to_string(serving.loaded_unix_s)});
   reply.content_type = kMetricsContentType;
-  reply.body = call.server.metrics.ToText(serving.engine->stats(), serving.name,
-                                          serving.options.scheduler.max_running);
+  reply.body = call.server.metrics.ToText(
+      serving.engine->stats(), serving.name, serving.options.scheduler.max_running,
+      call.caller.can_administer ? MetricsReader::kAdministrator : MetricsReader::kAnybody);
   call.sink->Send(std::move(reply));
 }
 
