@@ -27,6 +27,7 @@
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/llama_server_flags.h"
+#include "compute/isa.h"
 #include "engine/service.h"
 #include "kvern/engine.h"
 #include "server/server.h"
@@ -214,6 +215,9 @@ server::Serving ServingOf(Engine& engine, const EngineOptions& options, const Se
                               std::chrono::system_clock::now().time_since_epoch())
                               .count();
   serving.options = options;
+  auto& model = serving.options.model;  // as they turned out
+  if (model.num_threads == 0) model.num_threads = std::thread::hardware_concurrency();
+  if (const auto isa = compute::SelectIsa(model.isa); isa.ok()) model.isa = (*isa)->name;
   return serving;
 }
 

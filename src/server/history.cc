@@ -139,7 +139,10 @@ std::optional<engine::Load> History::LoadOfLast(size_t count) const {
     Add(points_[i].load, sum);
     running += points_[i].load.mean_running;
   }
-  sum.mean_running = running / static_cast<double>(count);
+  // Who came and went between two points was seen by none.
+  const double steps = static_cast<double>(std::max<uint64_t>(sum.engine.steps, 1));
+  sum.mean_running = std::max(running / static_cast<double>(count),
+                              static_cast<double>(sum.engine.decoded_tokens) / steps);
   return sum;
 }
 

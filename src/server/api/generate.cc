@@ -262,6 +262,10 @@ void HandleLlamaCompletion(const Call& call) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     Call part = call.WithoutBody();
     part.sink = parts->SinkOf(i);
+    part.id = fmt::format("{}-{}", call.id, i);
+    part.trace = std::make_shared<RequestTrace>(call.server.log, call.server.clock,
+                                                call.request.method, call.request.path, part.id);
+    part.trace->SetTenant(call.caller.tenant);
     (*body)["prompt"] = prompts[i];
     GenerateLlama(part, *body);
   }

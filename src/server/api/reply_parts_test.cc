@@ -24,7 +24,13 @@ class ReplyPartsTest : public testing::Test {
   const SteadyClock clock_;
   ServerContext context_{.options = {}, .keys = nullptr, .clock = clock_, .id_prefix = "t"};
   const std::shared_ptr<FakeSink> sink_ = std::make_shared<FakeSink>();
-  const Call call_{.server = context_, .request = {}, .sink = sink_, .caller = {}, .id = "1"};
+  const Call call_{
+      .server = context_,
+      .request = {},
+      .sink = sink_,
+      .caller = {},
+      .id = "1",
+      .trace = std::make_shared<RequestTrace>(context_.log, clock_, "POST", "/completion", "1")};
 };
 
 TEST_F(ReplyPartsTest, AreOneArrayInTheirOrder) {

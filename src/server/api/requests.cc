@@ -34,7 +34,7 @@ const char* StateOf(const RequestRecord& record, const Report* report) {
     if (record.report->error || finish == FinishReason::kFailed) return "failed";
     return finish == FinishReason::kCancelled ? "cancelled" : "finished";
   }
-  if (report == nullptr) return "waiting";  // on its way to the engine
+  if (report == nullptr) return "finished";  // just now: its report is being written
   if (!report->waits_for) return "running";
   switch (*report->waits_for) {
     case WaitCause::kTurn:
@@ -54,7 +54,7 @@ std::string WhyOf(const RequestRecord& record, const Report* report) {
   if (record.report) {
     return record.report->error ? record.report->error->message : "it has ended";
   }
-  if (report == nullptr) return "it is on its way to the engine";
+  if (report == nullptr) return "it has just ended";
   if (!report->waits_for) {
     return report->ttft_us ? "its tokens are being generated" : "its prompt is being computed";
   }
@@ -141,19 +141,30 @@ const Report* FindReport(const RequestRecord& record, const LiveReports& live) {
   return found != live.end() ? &found->second : nullptr;
 }
 
-// `reply` is called on a worker's thread, with what the engine says of what is live.
-void WithReports(const Call& call, void (*reply)(const Call& call, const LiveReports& live)) {
+using Records = std::vector<RequestRecord>;
+
+// `reply` is called on a worker's thread, with what the engine says of those of `records` that are
+// live. They were submitted before it is asked: those that it does not know have ended.
+void WithReports(const Call& call, Records records,
+                 void (*reply)(const Call& call, Records& records, const LiveReports& live)) {
   const auto place = std::make_shared<WorkerPool::Place>(*call.server.pool);
   const auto kept = std::make_shared<const Call>(call.WithoutBody());
-  EngineAccess::AskReports(*call.serving().engine,
-                           [place, kept, reply](std::vector<Report> reports) {
-                             auto live = std::make_shared<LiveReports>();
-                             for (Report& report : reports) {
-                               const uint64_t id = report.id;
-                               live->emplace(id, std::move(report));
-                             }
-                             place->Post([kept, reply, live] { reply(*kept, *live); });
-                           });
+  const auto asked = std::make_shared<Records>(std::move(records));
+  EngineAccess::AskReports(
+      *call.serving().engine, [place, kept, asked, reply](std::vector<Report> reports) {
+        auto live = std::make_shared<LiveReports>();
+        for (Report& report : reports) {
+          const uint64_t id = report.id;
+          live->emplace(id, std::move(report));
+        }
+        place->Post([kept, asked, reply, live] {
+          for (RequestRecord& record : *asked) {
+            if (record.report || live->contains(record.engine_id)) continue;
+            if (auto ended = kept->server.requests.Find(record.info.id)) record = *std::move(ended);
+          }
+          reply(*kept, *asked, *live);
+        });
+      });
 }
 
 // The one that the path names, if the caller may know of it; else the call has failed.
@@ -172,20 +183,23 @@ std::optional<RequestRecord> FindRecord(const Call& call) {
 }  // namespace
 
 void HandleRequests(const Call& call) {
-  WithReports(call, [](const Call& asked, const LiveReports& live) {
-    Json list = Json::array();
-    for (const RequestRecord& record : asked.server.requests.List(asked.VisibleTenant())) {
-      list.push_back(RequestBody(record, FindReport(record, live)));
-    }
-    asked.Reply({{"object", "list"}, {"now", UnixNow()}, {"data", std::move(list)}});
-  });
+  WithReports(call, call.server.requests.List(call.VisibleTenant()),
+              [](const Call& asked, Records& records, const LiveReports& live) {
+                Json list = Json::array();
+                for (const RequestRecord& record : records) {
+                  list.push_back(RequestBody(record, FindReport(record, live)));
+                }
+                asked.Reply({{"object", "list"}, {"now", UnixNow()}, {"data", std::move(list)}});
+              });
 }
 
 void HandleRequest(const Call& call) {
-  WithReports(call, [](const Call& asked, const LiveReports& live) {
-    const auto record = FindRecord(asked);
-    if (record) asked.Reply(DetailedBody(asked, *record, FindReport(*record, live)));
-  });
+  auto record = FindRecord(call);
+  if (!record) return;
+  WithReports(call, {*std::move(record)},
+              [](const Call& asked, Records& records, const LiveReports& live) {
+                asked.Reply(DetailedBody(asked, records[0], FindReport(records[0], live)));
+              });
 }
 
 void HandleCancelRequest(const Call& call) {

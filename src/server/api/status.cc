@@ -73,8 +73,9 @@ std::string VerdictText(const engine::Verdict& verdict) {
 }
 
 // `is_all`: numbers of everybody's requests may be told.
-Json VerdictBody(const Serving& serving, const std::optional<engine::Load>& load, bool is_all) {
-  if (!load || load->engine.steps == 0) {
+Json VerdictBody(const Serving& serving, const std::optional<engine::Load>& load, bool is_busy,
+                 bool is_all) {
+  if (!load || !is_busy) {
     return {{"bound", "idle"}, {"text", "Idle: nothing is being computed"}, {"lever", ""}};
   }
   const engine::Verdict verdict = engine::Judge(*load, serving.options);
@@ -138,17 +139,16 @@ void HandleStatus(const Call& call) {
   const bool is_all = !call.VisibleTenant();
   const Serving& serving = call.serving();
   const auto load = call.server.history.LoadOfLast(kVerdictPoints);
+  const auto point = call.server.history.Last();
+  const bool is_busy = point && point->load.engine.steps > 0;
   Json body = {
       {"time", UnixNow()},
       {"uptime_s", static_cast<double>(call.server.clock.now_us() - call.server.begin_us) / 1e6},
-      {"verdict", VerdictBody(serving, load, is_all)},
+      {"verdict", VerdictBody(serving, load, is_busy, is_all)},
       {"kv", KvBody(call)},
       {"config", ConfigBody(serving)},
       {"recomputed", RecomputedBody(call)}};
-  if (is_all) {
-    const auto point = call.server.history.Last();
-    body["now"] = point ? PointBody(*point) : Json();
-  }
+  if (is_all) body["now"] = point ? PointBody(*point) : Json();
   call.Reply(body);
 }
 
