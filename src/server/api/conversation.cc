@@ -60,12 +60,8 @@ void SeparateParts(Json& message) {
   *content = std::move(parts);
 }
 
-std::string DateTimeOf(const text::jinja::LocalTime& now) {
-  constexpr std::array kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                                  "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-  return fmt::format("{} {:02} {} {:02}:{:02}:{:02}", kMonths[size_t(now.month - 1)], now.day,
-                     now.year, now.hour, now.minute, now.second);
-}
+constexpr std::array kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
 
 }  // namespace
 
@@ -111,8 +107,12 @@ void ReadConversation(FieldReader& fields, const RequestDefaults& defaults,
 }
 
 Json TemplateVariables(const Conversation& conversation, const text::jinja::LocalTime& now) {
+  const char* const month = kMonths[size_t(now.month - 1)];
   Json variables = {
-      {"datetime", DateTimeOf(now)},
+      {"datetime", fmt::format("{} {:02} {} {:02}:{:02}:{:02}", month, now.day, now.year, now.hour,
+                               now.minute, now.second)},
+      {"date_string", fmt::format("{:02} {} {}", now.day, month, now.year)},
+      {"enable_thinking", true},
       {"functions", conversation.tools != nullptr ? ToJsonLine(*conversation.tools) : ""}};
   if (conversation.variables != nullptr) variables.update(*conversation.variables);
   return variables;

@@ -25,8 +25,9 @@ void ReadConversation(FieldReader& fields, const RequestDefaults& defaults,
                       std::vector<CacheMark>& marks,
                       const std::function<Status(const Conversation&)>& use);
 
-// The variables of a template: those that were asked for, and "datetime" and "functions", which
-// templates of some families expect from whoever renders them.
+// The variables of a template: those that were asked for, and what templates of some families
+// expect from whoever renders them, as llama.cpp gives it: "date_string", "datetime", "functions"
+// and "enable_thinking".
 nlohmann::ordered_json TemplateVariables(const Conversation& conversation,
                                          const text::jinja::LocalTime& now);
 

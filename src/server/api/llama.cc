@@ -159,6 +159,9 @@ std::optional<ApiError> ReadOwnFields(const Json& body, const ModelInfo& model,
             ? 1
             : std::min(sampling.top_k, static_cast<int32_t>(model.text->vocab_size()));
   }
+  // Prompt and answer together fit into the context, as in llama.cpp.
+  const size_t rest = model.context - request.request.tokens.size();
+  request.request.max_tokens = std::min(request.request.max_tokens.value_or(rest), rest);
   if (request.request.ignore_end) llama.ignored_ends = model.text->end_of_generation();
   llama.prompt = BytesOf(*model.text, request.request.tokens);
   return fields.error();

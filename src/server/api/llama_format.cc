@@ -106,11 +106,10 @@ class LlamaFormat final : public AnswerFormat {
     body["completion_probabilities"] = TokenProbabilities(request_, *model_.text, tokens);
   }
 
-  // Whether the context ended it, and not the count of tokens that was asked for.
+  // Whether the context is full.
   bool IsTruncated(const Completion& completion) const {
-    const auto& most = request_.request.max_tokens;
     return completion.finish == FinishReason::kLength &&
-           !(most && completion.tokens.size() >= *most);
+           prompt_tokens_ + completion.tokens.size() >= model_.context;
   }
 
   Json Last(size_t index, const Report& report) const {

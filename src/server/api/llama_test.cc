@@ -68,8 +68,20 @@ TEST_F(LlamaTest, DefaultsAreTheServersThenLlamas) {
   EXPECT_EQ(request.request.sampling.temperature, 0.8f);
   EXPECT_EQ(request.request.seed, 42u);
   EXPECT_EQ(request.request.max_tokens, 9u);
-  EXPECT_EQ(Ok(R"({"prompt": "a", "n_predict": 99})").request.max_tokens, 99u);
+  EXPECT_EQ(Ok(R"({"prompt": "a", "n_predict": 33})").request.max_tokens, 33u);
   EXPECT_EQ(Ok(R"({"prompt": "a", "seed": -1})").request.seed, std::nullopt);
+}
+
+TEST_F(LlamaTest, AnAnswerFitsIntoTheContextAndIsTruncatedThere) {
+  EXPECT_EQ(Ok(R"({"prompt": "abcd", "n_predict": 99})").request.max_tokens, 60u);
+  const ApiRequest request = Ok(R"({"prompt": "abcd"})");
+  EXPECT_EQ(request.request.max_tokens, 60u);
+  for (const size_t length : {59, 60}) {
+    Answer answer{.completions = {Say(std::string(length, 'x'), -1)}, .report = {}};
+    answer.completions[0].finish = FinishReason::kLength;
+    const Json body = Json::parse(MakeLlamaFormat(request, model_, 4)->Whole(answer));
+    EXPECT_EQ(body["truncated"], length == 60);
+  }
 }
 
 TEST_F(LlamaTest, BiasesAreOfIdsOrOfTexts) {

@@ -42,15 +42,14 @@ def read_manifest(path):
     return entries
 
 
-class AnyValue:
-    """Equals everything, and tells what."""
+class Value:
+    """What a recorded value is compared with is told to `compare`, whose answer it is."""
 
-    def __init__(self, tell):
-        self.tell = tell
+    def __init__(self, compare):
+        self.compare = compare
 
     def __eq__(self, other):
-        self.tell(other)
-        return True
+        return self.compare(other)
 
     __hash__ = None
 
@@ -71,11 +70,17 @@ class Recorded:
         self.asked[name] += 1
         key = f"{name} {self.asked[name]}"
         values = self.values.setdefault(self.test, {})
-        if IS_RECORDING:
-            return AnyValue(lambda value: values.__setitem__(key, value))
-        if key not in values:
+
+        def record(value):
+            values[key] = value
+            return True
+
+        def fail(_):
             pytest.fail(f"{self.path}: lacks '{key}': run scripts/test-llama-server --record")
-        return values[key]
+
+        if IS_RECORDING:
+            return Value(record)
+        return values[key] if key in values else Value(fail)
 
     def save(self):
         values = {test: found for test, found in sorted(self.values.items()) if found}
