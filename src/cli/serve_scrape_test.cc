@@ -33,7 +33,8 @@ TEST(ParseMetrics, ReadsWhatTheServerSays) {
   Report report{.prompt_tokens = 100, .completion_tokens = 20};
   report.prompt.ram = 60;
   metrics.OnEnd({}, report, {});
-  const auto read = ParseMetrics(metrics.ToText(stats, "a \"model\", {1}", 8, server::MetricsReader::kAdministrator));
+  const auto read = ParseMetrics(
+      metrics.ToText(stats, "a \"model\", {1}", 8, server::MetricsReader::kAdministrator));
   ASSERT_TRUE(read);
   EXPECT_EQ(read->running, stats.running);
   EXPECT_EQ(read->waiting, stats.waiting);

@@ -136,7 +136,7 @@ class StreamWriter final : public AnswerWriter {
   const bool is_watching_;
   bool has_begun_ = false;
   std::optional<FinishReason> finish_;  // of completion 0
-  Report report_;  // the last, where it is watching
+  Report report_;                       // the last, where it is watching
   std::optional<int64_t> first_us_;
 };
 

@@ -228,12 +228,11 @@ void ReadTokens(FieldReader& fields, const Json& ids, size_t vocab_size,
 void ReadMessages(FieldReader& fields, const ModelInfo& model, Request& request) {
   const CacheOptions cache = ReadCacheOptions(fields);
   std::vector<CacheMark> marks;
-  ReadConversation(
-      fields, model.defaults, marks, [&](const Conversation& conversation) -> Status {
-        KVERN_ASSIGN_OR_RETURN(request.tokens, model.text->EncodeChat(conversation));
-        request.cache.spans = SpansOf(*model.text, conversation, request.tokens, marks, cache);
-        return {};
-      });
+  ReadConversation(fields, model.defaults, marks, [&](const Conversation& conversation) -> Status {
+    KVERN_ASSIGN_OR_RETURN(request.tokens, model.text->EncodeChat(conversation));
+    request.cache.spans = SpansOf(*model.text, conversation, request.tokens, marks, cache);
+    return {};
+  });
 }
 
 void ReadPrompt(FieldReader& fields, const ModelText& text, Request& request) {

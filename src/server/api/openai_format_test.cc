@@ -105,7 +105,9 @@ TEST_F(OpenAiFormatTest, TokenIdsComeWithEveryTokenThoughItHasNoText) {
   const auto half = EventsOf(stream.Take({.completion = 0, .tokens = Say("x").tokens}));
   EXPECT_EQ(half.at(0)["choices"][0]["token_ids"], Json({'x'}));
   EXPECT_EQ(half.at(0)["choices"][0]["text"], "");
-  const auto last = EventsOf(stream.Take({.completion = 0, .finish = FinishReason::kLength}));
+  EXPECT_EQ(stream.Take({.completion = 0, .finish = FinishReason::kLength}), "");
+  const auto last = EventsOf(stream.End({}));
+  EXPECT_EQ(last.at(0)["choices"][0]["finish_reason"], "length");
   EXPECT_FALSE(last.at(0)["choices"][0].contains("token_ids"));
 }
 

@@ -150,21 +150,22 @@ void WithReports(const Call& call, Records records,
   const auto place = std::make_shared<WorkerPool::Place>(*call.server.pool);
   const auto kept = std::make_shared<const Call>(call.WithoutBody());
   const auto asked = std::make_shared<Records>(std::move(records));
-  EngineAccess::AskReports(
-      *call.serving().engine, [place, kept, asked, reply](std::vector<Report> reports) {
-        auto live = std::make_shared<LiveReports>();
-        for (Report& report : reports) {
-          const uint64_t id = report.id;
-          live->emplace(id, std::move(report));
-        }
-        place->Post([kept, asked, reply, live] {
-          for (RequestRecord& record : *asked) {
-            if (record.report || live->contains(record.engine_id)) continue;
-            if (auto ended = kept->server.requests.Find(record.info.id)) record = *std::move(ended);
-          }
-          reply(*kept, *asked, *live);
-        });
-      });
+  EngineAccess::AskReports(*call.serving().engine,
+                           [place, kept, asked, reply](std::vector<Report> reports) {
+                             auto live = std::make_shared<LiveReports>();
+                             for (Report& report : reports) {
+                               const uint64_t id = report.id;
+                               live->emplace(id, std::move(report));
+                             }
+                             place->Post([kept, asked, reply, live] {
+                               for (RequestRecord& record : *asked) {
+                                 if (record.report || live->contains(record.engine_id)) continue;
+                                 if (auto ended = kept->server.requests.Find(record.info.id))
+                                   record = *std::move(ended);
+                               }
+                               reply(*kept, *asked, *live);
+                             });
+                           });
 }
 
 // The one that the path names, if the caller may know of it; else the call has failed.
