@@ -215,7 +215,7 @@ class Anthropic(Served):
 
     def test_errors_are_those_of_the_client(self):
         with self.assertRaises(anthropic.BadRequestError) as caught:
-            self.say(messages=[])
+            self.say(messages=[{"role": "robot", "content": "Hi"}])
         self.assertEqual(caught.exception.body["error"]["type"], "invalid_request_error")
         with self.assertRaises(anthropic.AuthenticationError):
             anthropic.Anthropic(base_url=self.url, api_key="wrong").messages.create(
