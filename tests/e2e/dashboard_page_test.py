@@ -32,6 +32,10 @@ class Page(unittest.TestCase):
         self.assertNotRegex(page, r"innerHTML|insertAdjacentHTML|document\.write|\beval\(")
         self.assertEqual(headers["X-Content-Type-Options"], "nosniff")
 
+    def test_it_can_be_left_out(self):
+        with Server("--no-ui") as server:
+            self.assertEqual(server.get("/")[0], 404)
+
 
 if __name__ == "__main__":
     harness.main()

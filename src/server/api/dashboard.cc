@@ -52,6 +52,11 @@ DashboardPage MakeDashboardPage() {
 }  // namespace
 
 void HandleDashboard(const Call& call) {
+  if (!call.server.options.has_ui) {
+    return call.Fail({.status = 404,
+                      .type = "not_found_error",
+                      .message = "the dashboard is switched off: start without --no-ui"});
+  }
   static const DashboardPage page = MakeDashboardPage();
   HttpReply reply = call.Head(200);
   reply.content_type = "text/html; charset=utf-8";

@@ -12,7 +12,7 @@ constexpr Route kRoutes[] = {
      .right = Right::kNone,
      .needs_model = false,
      .handle = HandleDashboard,
-     .form = {.reply = "Text", .media_type = "text/html"}},
+     .form = {.reply = "Text", .media_type = "text/html", .statuses = {404}}},
     {.method = "GET",
      .path = "/health",
      .summary = "Whether requests are served",
