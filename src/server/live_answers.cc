@@ -131,7 +131,10 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
     lock.unlock();
     // The engine is done with it: nobody else uses the reply now.
     const Report report = reply_->report();
-    home_.TellObservers([&](AnswerObserver& observer) { observer.OnEnd(info_, report, finish_); });
+    if (!std::exchange(has_told_end_, true)) {
+      home_.TellObservers(
+          [&](AnswerObserver& observer) { observer.OnEnd(info_, report, finish_); });
+    }
     if (writer_) {
       writer_->End(report);
       writer_.reset();
@@ -155,6 +158,7 @@ class LiveAnswers::Live : public std::enable_shared_from_this<Live> {
   const int64_t begin_us_;
   std::optional<int64_t> took_us_;      // when the last chunk of completion 0 came
   std::optional<FinishReason> finish_;  // of completion 0
+  bool has_told_end_ = false;           // the worker's
   int64_t heard_us_;                    // when the client last heard of it
   std::optional<Reply> reply_;
 };

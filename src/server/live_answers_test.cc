@@ -62,6 +62,7 @@ struct Received {
   size_t pings = 0;
   std::optional<Report> report;
   std::atomic<bool> has_begun = false;
+  bool throws_at_end = false;
 };
 
 class RecordingWriter final : public AnswerWriter {
@@ -75,7 +76,10 @@ class RecordingWriter final : public AnswerWriter {
     received_.has_begun = true;
   }
   void Ping() override { ++received_.pings; }
-  void End(const Report& report) override { received_.report = report; }
+  void End(const Report& report) override {
+    if (received_.throws_at_end) throw std::runtime_error("no room");
+    received_.report = report;
+  }
 
  private:
   Received& received_;
@@ -196,6 +200,14 @@ TEST_F(LiveAnswersTest, AWriterThatThrowsEndsItsAnswerAlone) {
   live_.WaitUntilNone();
   EXPECT_EQ(whole.tokens.size(), 30u);
   EXPECT_FALSE(broken.report.has_value());
+}
+
+TEST_F(LiveAnswersTest, AnEndThatCannotBeWrittenIsToldOnce) {
+  Received received;
+  received.throws_at_end = true;
+  Start("x", Ask(1, 5), received);
+  live_.WaitUntilNone();
+  EXPECT_EQ(observer_.ends.size(), 1u);
 }
 
 TEST_F(LiveAnswersTest, ARefusedRequestHasNoAnswer) {
