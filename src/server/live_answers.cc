@@ -250,13 +250,11 @@ void LiveAnswers::WaitUntilNone() {
 }
 
 void LiveAnswers::Remove(const std::string& id) {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = live_.find(id);
-    if (found->second->wants_reports()) --num_watching_;
-    live_.erase(found);
-  }
-  removed_.notify_all();
+  const std::lock_guard lock(mutex_);
+  const auto found = live_.find(id);
+  if (found->second->wants_reports()) --num_watching_;
+  live_.erase(found);
+  removed_.notify_all();  // with the lock: afterwards all of this may be gone
 }
 
 void LiveAnswers::PingLoop(int64_t ping_us) {

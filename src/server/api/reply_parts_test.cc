@@ -21,7 +21,7 @@ class FakeSink final : public HttpSink {
 
 class ReplyPartsTest : public testing::Test {
  protected:
-  const SteadyClock clock_;
+  const SteadyClock clock_ = {};
   ServerContext context_{.options = {}, .keys = nullptr, .clock = clock_, .id_prefix = "t"};
   const std::shared_ptr<FakeSink> sink_ = std::make_shared<FakeSink>();
   const Call call_{
