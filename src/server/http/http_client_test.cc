@@ -51,8 +51,8 @@ class HttpClientTest : public testing::Test {
   }
 
   std::promise<void> closed_;
-  std::shared_ptr<HttpSink> sink_;
   std::unique_ptr<HttpServer> server_;
+  std::shared_ptr<HttpSink> sink_;  // gone before its server
   std::unique_ptr<HttpClient> client_;
 };
 
