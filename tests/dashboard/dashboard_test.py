@@ -218,13 +218,13 @@ print("<b>")
 
 class Overview(DashboardTest):
     def test_a_full_pool_says_who_waits_for_what(self):
-        server = self.serve("--kv-tokens", "1536", "-c", "1024", "--parallel", "4")
+        server = self.serve("--kv-tokens", "1536", "-c", "1024", "--max-running", "4")
         self.open(server)
         # Repeated and pushed out, so that something is computed again.
         for turn in range(6):
             server.post("/v1/completions", {"prompt": f"Tale {turn % 3}. " + STORY * 35,
                                             "max_tokens": 40, "temperature": 0})
-        askers = [Asker(server, f"Number {i}. {STORY * 20}", 600) for i in range(4)]
+        askers = [Asker(server, f"Number {i}. {STORY * 20}", 600) for i in range(12)]
         self.browser.wait_for_text("#live-rows", "Waiting for memory")
         self.browser.wait_for_text("#verdict-text", "KV-bound")
         read = snapshot.check(self, self.browser)
@@ -232,8 +232,8 @@ class Overview(DashboardTest):
         self.assertTrue(waiting)
         self.assertIn("more KV memory", read["verdict"][1])
         self.browser.wait("three points of a chart", lambda: self.browser.run(
-            "return document.querySelector('[data-chart=memory] path')"
-            ".getAttribute('d').split('L').length >= 6"))
+            "return (document.querySelector('[data-chart=memory] path')?.getAttribute('d') ?? '')"
+            ".split('L').length >= 6"))
         self.assertIn("Tale", self.browser.text("#recomputed"))
         self.take_pictures()
         snapshot.check(self, self.browser)
