@@ -125,7 +125,7 @@ def measure_queued(setup, say):
     """Memory of streams that wait for their turn, each on a connection of its own."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * QUEUED), hard))
-    with kvern_server(setup, "--parallel", 1, "-c", 4096, "--kv-tokens", 4096) as server:
+    with kvern_server(setup, "--max-running", 1, "-c", 4096, "--kv-tokens", 4096) as server:
         # Every block has been written before, so that what the running one writes costs nothing.
         with send(server, [5 + i % 1000 for i in range(4000)], 1) as connection:
             while b"[DONE]" not in connection.recv(65536):

@@ -164,7 +164,7 @@ class Prometheus(unittest.TestCase):
         (folder / "key").write_text(ADMIN_KEY)
         cls.server = cls.enterClassContext(Server(
             "--alias", "smol", "--api-key-file", str(folder / "keys"), "-c", "512",
-            "--kv-tokens", "1024", "--parallel", "16", "--max-waiting", "4",
+            "--kv-tokens", "1024", "--max-running", "16", "--max-waiting", "4",
             "--speculation", "ngram"))
         (folder / "prometheus.yml").write_text(programs.edited(
             (MONITORING / "prometheus.yml").read_text(), {
