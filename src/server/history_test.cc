@@ -2,14 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/model_check/fake_clock.h"
+
 namespace kvern::server {
 namespace {
 
-class ManualClock final : public Clock {
- public:
-  int64_t now_us() const override { return now; }
-  int64_t now = 0;
-};
+using engine::model_check::FakeClock;
 
 EngineStats StatsOf(uint64_t steps, size_t running) {
   EngineStats stats{.running = running, .waiting = 2, .steps = steps, .steps_kv_bound = steps / 2};
@@ -20,14 +18,14 @@ EngineStats StatsOf(uint64_t steps, size_t running) {
 }
 
 TEST(History, APointIsWhatHappenedSinceTheLast) {
-  ManualClock clock;
+  FakeClock clock;
   History history(clock);
   EXPECT_EQ(history.Last(), std::nullopt);
   EXPECT_EQ(history.LoadOfLast(3), std::nullopt);
   for (const int64_t us : {30'000, 10'000, 20'000}) history.OnFirstToken(us);
-  clock.now = 2'000'000;
+  clock.Advance(2'000'000 - clock.now_us());
   history.AddPoint(StatsOf(10, 4));
-  clock.now = 7'000'000;
+  clock.Advance(5'000'000);
   history.OnGap(5'000);
   history.AddPoint(StatsOf(30, 6));
   const auto points = history.Points();
@@ -54,7 +52,7 @@ TEST(History, APointIsWhatHappenedSinceTheLast) {
 }
 
 TEST(History, ForgetsAfterAQuarterOfAnHour) {
-  ManualClock clock;
+  FakeClock clock;
   History history(clock);
   for (uint64_t i = 1; i <= History::kNumPoints + 5; ++i) history.AddPoint(StatsOf(i, 1));
   EXPECT_EQ(history.Points().size(), History::kNumPoints);

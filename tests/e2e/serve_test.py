@@ -462,6 +462,13 @@ class Keys(unittest.TestCase):
                     self.assertEqual("secret" in json.dumps(tree), name == "a")
                     self.assertEqual(server.get("/history", headers=key(name))[0],
                                      200 if name == "root" else 403)
+                _, _, made = server.post("/v1/cache/prompts", {"prompt": "Kept for a. " * 20},
+                                         headers=key("a"))
+                path = f"/v1/cache/prompts/{made['id']}"
+                self.assertEqual(server.post(path, {}, headers=key("b"))[0], 404)
+                _, _, longer = server.post(path, {}, headers=key("root"))  # it stays a's
+                self.assertGreaterEqual(longer["cached_tokens"], made["kept_tokens"])
+                self.assertEqual(server.ask("DELETE", path, headers=key("root"))[0], 200)
                 server.post("/kv/reset", {}, headers=key("b"))
                 _, _, kv = server.get("/kv", headers=key("a"))
                 self.assertGreater(kv["own"]["cached_bytes"], 0)

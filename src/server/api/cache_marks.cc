@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kMaxMarks = 4;  // as both protocols have it; the last count
 constexpr int64_t kMinuteUs = 60'000'000;
+constexpr const char* kTtlRule = "must be 5m, 30m, 1h, 12h or 24h";  // what ParseTtl() takes
 
 // How many tokens the prompt shares with the conversation up to the mark.
 size_t TokensUpTo(const ModelText& text, const Conversation& conversation,
@@ -52,7 +53,7 @@ std::optional<ApiError> ReadBreakpoint(const std::string& path, const Json& mark
   if (!mode || *mode != "explicit") return BadField(path + ".mode", "must be \"explicit\"");
   if (const auto ttl = fields.String("ttl")) ttl_us = ParseTtl(*ttl);
   if (!fields.ok() || (fields.Find("ttl") != nullptr && !ttl_us)) {
-    return BadField(path + ".ttl", "must be 5m, 30m, 1h, 12h or 24h");
+    return BadField(path + ".ttl", kTtlRule);
   }
   return std::nullopt;
 }
@@ -74,7 +75,7 @@ CacheOptions ReadCacheOptions(FieldReader& fields) {
   const auto ttl = option.String("ttl");
   const auto ttl_us = ttl ? ParseTtl(*ttl) : std::nullopt;
   if (!option.ok() || (ttl && !ttl_us)) {
-    fields.Fail(BadField("prompt_cache_options.ttl", "must be 5m, 30m, 1h, 12h or 24h"));
+    fields.Fail(BadField("prompt_cache_options.ttl", kTtlRule));
   }
   if (!ttl_us) return result;
   result.ttl_us = *ttl_us;

@@ -52,12 +52,19 @@ class KeepWriter final : public AnswerWriter {
   const int64_t ttl_s_;
 };
 
+// As the tenant itself asks, though an administrator may do it.
+Request OwnerOf(const Call& call, const std::string& tenant) {
+  Request owner = server::OwnerOf(call);
+  owner.tenant = tenant;
+  return owner;
+}
+
 int64_t ReadTtl(FieldReader& fields) {
   return fields.Integer("ttl_seconds", 1, kMaxTtlS).value_or(kDefaultTtlS);
 }
 
 void Keep(const Call& call, CachedPrompt prompt, int64_t ttl_s) {
-  Request request = OwnerOf(call);
+  Request request = OwnerOf(call, prompt.tenant);
   request.priority = call.caller.priority;
   request.tokens = prompt.tokens;
   request.max_tokens = 1;
@@ -143,7 +150,7 @@ void HandleDeleteCachedPrompt(const Call& call) {
   const auto prompt = FindPrompt(call);
   if (!prompt) return;
   call.server.cached_prompts.Remove(prompt->id);
-  EngineAccess::EndSpan(*call.serving().engine, OwnerOf(call), prompt->tokens);
+  EngineAccess::EndSpan(*call.serving().engine, OwnerOf(call, prompt->tenant), prompt->tokens);
   call.Reply({{"id", prompt->id}, {"object", "cache.prompt"}, {"deleted", true}});
 }
 
