@@ -36,6 +36,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvern/ids.h"
@@ -51,13 +52,36 @@ enum class NamespaceId : uint32_t {};
 enum class SequenceId : uint64_t {};
 enum class WaiterId : uint64_t {};
 
-// Who may share cached text with whom: texts are shared exactly where all three are equal.
+// Who may share cached text with whom: texts are shared exactly where all but the account are
+// equal.
 struct NamespaceSpec {
   // Everything that K/V depends on beside tokens (rule K12). The library adds its groups.
   uint32_t numerics_version = 0;
   std::vector<FingerprintField> fingerprint = {};
   std::string adapter = {};  // empty: none
   std::string tenant = {};   // a secret salt, or a name; empty: everybody
+  // Whom its blocks and spans are charged to. The first to open a namespace says it for good.
+  // Empty: its blocks to itself alone, its spans to the tenant.
+  std::string account = {};
+};
+
+// How much of the memory an account may have, and must be left. Rounded down to whole blocks.
+struct Quota {
+  // Its active, cached and promised blocks together: at its share, it evicts its own cached text.
+  size_t share_bytes = SIZE_MAX;
+  // Of its cached blocks, what no other account's need takes. (With several groups it may, where
+  // their blocks are too scattered otherwise.)
+  size_t floor_bytes = 0;
+};
+struct AccountQuota {
+  std::string account;
+  Quota quota;
+};
+
+// Bytes of blocks that an account could have: the lesser of both.
+struct Room {
+  size_t share = SIZE_MAX;  // as its own share goes
+  size_t pool = 0;          // as memory goes, without the floors of others
 };
 
 // How much a text is worth keeping. Soft: it orders eviction and never refuses memory.
@@ -193,6 +217,9 @@ class Sequence {
   // Its own, or the best of those who wait for it (rule K6).
   int effective_priority() const;
 
+  // Bytes that Reserve(num_tokens) would want beside what is promised already.
+  size_t BytesNeeded(size_t num_tokens) const;
+
   // Promises every block and copy that Append() of so many tokens takes, in all groups, evicting
   // cached text if it must. Good for the next Append() alone, and until Truncate() or Fork().
   // Replaces an earlier promise; an error keeps it. Errors: kOutOfMemory.
@@ -243,6 +270,13 @@ class KvCache {
   // The same spec always gives the same id. Errors: kInvalidArgument, naming the fingerprint field.
   Result<NamespaceId> OpenNamespace(const NamespaceSpec& spec);
 
+  // In place of those of before; an account that is not named has none. What is cached beyond a
+  // share goes at once, what is active is left to end. Errors: kInvalidArgument if the floors are
+  // more than the budget, and nothing has changed.
+  Status SetQuotas(std::span<const AccountQuota> quotas);
+  // What a namespace's account could have now, its own cached text included.
+  Room RoomFor(NamespaceId ns) const;
+
   // Finds the longest usable prefix: O(tokens), without a side effect but pinning and use counts.
   Lease Lookup(const Prompt& prompt);
 
@@ -289,7 +323,9 @@ class KvCache {
   // Any thread.
   Explanation Explain(NamespaceId ns, std::span<const TokenId> tokens) const;
   KvStats stats() const;
-  NamespaceUsage usage(NamespaceId ns) const;
+  NamespaceUsage usage(NamespaceId ns) const;  // of the account that it is charged to
+  Quota quota(std::string_view account) const;
+  Room CapacityOf(std::string_view account) const;  // with nothing cached or active
   std::vector<TreeNode> Tree(NamespaceId ns) const;
   const KvCacheOptions& options() const;
 

@@ -82,16 +82,24 @@ struct StateCounts {
   size_t Sum() const { return active + cached + reserved + free; }
 };
 
-// Bytes of blocks that one namespace holds. A shared block counts once.
+// Bytes of blocks that the account of one namespace holds. A shared block counts once.
 struct NamespaceUsage {
   size_t active_bytes = 0;
   size_t cached_bytes = 0;
+  size_t reserved_bytes = 0;
   size_t peak_active_bytes = 0;
   size_t peak_cached_bytes = 0;
 };
 
-enum class EvictionCause { kPolicy, kWindow, kExpired, kDropped, kUnreachable };
-inline constexpr size_t kNumEvictionCauses = 5;
+enum class EvictionCause {
+  kPolicy,       // memory was wanted, and the policy named it
+  kWindow,       // of a window or state, which no text needed
+  kExpired,      // past its time to live
+  kDropped,      // by DropCached()
+  kUnreachable,  // what it followed is gone, or a longer text has it
+  kShare,        // its account was at its share
+};
+inline constexpr size_t kNumEvictionCauses = 6;
 std::string_view ToString(EvictionCause cause);
 
 // Why a record is refused. In the order of the checks.

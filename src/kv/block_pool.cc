@@ -53,7 +53,7 @@ BlockPool::~BlockPool() {
   }
 }
 
-Status BlockPool::Reserve(GroupId group_id, size_t num_blocks) {
+Status BlockPool::Reserve(GroupId group_id, size_t num_blocks, OwnerId owner) {
   Group& group = groups_[Index(group_id)];
   const size_t available = group.num_free - group.num_promised + group.num_unassigned;
   if (num_blocks > available) {
@@ -69,16 +69,15 @@ Status BlockPool::Reserve(GroupId group_id, size_t num_blocks) {
       return status;
     }
   }
-  group.num_promised += num_blocks;
+  CountPromised(group, owner, static_cast<ptrdiff_t>(num_blocks));
   ReturnSpareSlabs(group);  // a larger slab may have made a smaller one spare
   WriteStats();
   return {};
 }
 
-void BlockPool::Unreserve(GroupId group_id, size_t num_blocks) {
+void BlockPool::Unreserve(GroupId group_id, size_t num_blocks, OwnerId owner) {
   Group& group = groups_[Index(group_id)];
-  CHECK(group.num_promised >= num_blocks);
-  group.num_promised -= num_blocks;
+  CountPromised(group, owner, -static_cast<ptrdiff_t>(num_blocks));
   ReturnSpareSlabs(group);
   WriteStats();
 }
@@ -131,14 +130,13 @@ size_t BlockPool::SlabsFor(const BlockCounts& num_blocks, const BlockCounts& spa
 
 BlockId BlockPool::Take(GroupId group_id, OwnerId owner) {
   Group& group = groups_[Index(group_id)];
-  CHECK(group.num_promised > 0);
+  CountPromised(group, owner, -1);
   // Partly used slabs first, so that empty ones can go to other groups.
   Slab& slab = slabs_[group.partial.empty() ? group.empty.front() : group.partial.front()];
   const BlockId block = PopFree(slab);
   blocks_[Index(block)].num_references = 1;
   blocks_[Index(block)].owner = owner;
   --group.num_free;
-  --group.num_promised;
   Count(block, Held::kActive, +1);
   WriteStats();
   return block;
@@ -288,6 +286,7 @@ NamespaceUsage BlockPool::usage(OwnerId owner) const {
   const Owner& counts = owners_[index];
   return {.active_bytes = read(counts.active_bytes),
           .cached_bytes = read(counts.cached_bytes),
+          .reserved_bytes = read(counts.reserved_bytes),
           .peak_active_bytes = read(counts.peak_active_bytes),
           .peak_cached_bytes = read(counts.peak_cached_bytes)};
 }
@@ -299,6 +298,15 @@ BlockPool::Owner& BlockPool::OwnerOf(OwnerId owner) {
     owners_.emplace_back();
   }
   return owners_[index];
+}
+
+void BlockPool::CountPromised(Group& group, OwnerId owner, ptrdiff_t change) {
+  std::atomic<size_t>& bytes = OwnerOf(owner).reserved_bytes;
+  const size_t promised = bytes.load(std::memory_order_relaxed);
+  const size_t step = static_cast<size_t>(change) * group.spec.block_bytes;  // wraps
+  CHECK(change >= 0 || promised >= size_t{0} - step);
+  group.num_promised += static_cast<size_t>(change);
+  bytes.store(promised + step, std::memory_order_relaxed);
 }
 
 void BlockPool::Count(BlockId id, Held state, int change) {
@@ -482,6 +490,10 @@ void BlockPool::CheckOwners() const {
       }
     }
   }
+  size_t promised_bytes = 0;
+  for (const Group& group : groups_) promised_bytes += group.num_promised * group.spec.block_bytes;
+  for (const Owner& owner : owners_) promised_bytes -= owner.reserved_bytes;
+  CHECK(promised_bytes == 0);
   for (size_t i = 0; i < owners_.size(); ++i) {
     CHECK(bytes[i].active == owners_[i].active_bytes.load(std::memory_order_relaxed));
     CHECK(bytes[i].cached == owners_[i].cached_bytes.load(std::memory_order_relaxed));

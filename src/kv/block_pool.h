@@ -62,8 +62,7 @@ inline constexpr size_t kMaxGroups = 4;
 // Two huge pages: what the store is asked for at once, at least.
 inline constexpr size_t kDefaultSlabBytes = size_t{4} << 20;
 
-// Whom a block is charged to: the first argument of Take(), one charge a block however many hold
-// it.
+// Whom a block or a promise is charged to: one charge a block, however many hold it.
 enum class OwnerId : uint32_t {};
 
 // Blocks by group.
@@ -91,10 +90,10 @@ class BlockPool {
 
   // Promises `num_blocks` of `group`: that many Take()s cannot fail. Errors: kOutOfMemory, and
   // nothing has changed (but more of the budget may be mapped).
-  Status Reserve(GroupId group, size_t num_blocks);
+  Status Reserve(GroupId group, size_t num_blocks, OwnerId owner = {});
 
-  // Takes back promises that are not needed. REQUIRES: that many are outstanding.
-  void Unreserve(GroupId group, size_t num_blocks);
+  // Takes back promises that are not needed. REQUIRES: the owner has that many.
+  void Unreserve(GroupId group, size_t num_blocks, OwnerId owner = {});
 
   // Whether Reserve() of all these would succeed now, if the store does not refuse.
   bool CanReserve(const BlockCounts& num_blocks) const;
@@ -102,7 +101,7 @@ class BlockPool {
   // The same if every cached block were unpublished first.
   bool CouldReserve(const BlockCounts& num_blocks) const;
 
-  // Turns one promise into a zeroed block with one reference. REQUIRES: a promise is outstanding.
+  // Turns one promise into a zeroed block with one reference. REQUIRES: the owner has a promise.
   BlockId Take(GroupId group, OwnerId owner = {});
 
   // Reserve(group, 1), then Take(group).
@@ -174,6 +173,7 @@ class BlockPool {
   struct Owner {
     std::atomic<size_t> active_bytes{0};
     std::atomic<size_t> cached_bytes{0};
+    std::atomic<size_t> reserved_bytes{0};
     std::atomic<size_t> peak_active_bytes{0};
     std::atomic<size_t> peak_cached_bytes{0};
   };
@@ -231,6 +231,8 @@ class BlockPool {
   // Counts a block into (+1) or out of (-1) a state of its group, slab and owner.
   void Count(BlockId id, Held state, int change);
   void Count(Slab& slab, OwnerId owner, Held state, int change);
+  // Counts promises into (+) or out of (−) their group and owner.
+  void CountPromised(Group& group, OwnerId owner, ptrdiff_t change);
   class Shift;
   Owner& OwnerOf(OwnerId owner);
   PoolStats CountStats() const;

@@ -41,7 +41,7 @@ void BlockTable::Adopt(std::span<const BlockId> blocks, size_t first_held, bool 
 
 void BlockTable::AdoptRows(std::optional<BlockId> source, size_t num_rows) {
   CHECK(length_ % block_tokens_ == 0);
-  const BlockId copy = promise_.Take(owner_);
+  const BlockId copy = promise_.Take();
   PushBlock(copy, pool_->Address(copy));
   if (source) {
     pool_->store()->CopyRows(group_, addresses_.back(), pool_->Address(*source),
@@ -80,7 +80,7 @@ Status BlockTable::Extend(size_t num_tokens) {
   if (num_tokens > 0 && MustCopyLastBlock()) CopyLastBlock();
   length_ += num_tokens;
   while (blocks_.size() * block_tokens_ < length_) {
-    const BlockId block = promise_.Take(owner_);
+    const BlockId block = promise_.Take();
     PushBlock(block, pool_->Address(block));
   }
   promise_.Drop();
@@ -148,7 +148,7 @@ void BlockTable::PushBlock(BlockId block, std::byte* address) {
 
 void BlockTable::CopyLastBlock() {
   const size_t num_rows = length_ % block_tokens_;
-  const BlockId copy = promise_.Take(owner_);
+  const BlockId copy = promise_.Take();
   std::byte* const address = pool_->Address(copy);
   pool_->store()->CopyRows(group_, address, addresses_.back(), static_cast<uint32_t>(num_rows));
   pool_->Release(blocks_.back());

@@ -45,7 +45,7 @@ class BlockTable {
         block_tokens_(pool->group(group).block_tokens),
         owner_(owner),
         zero_(zero),
-        promise_(pool, group) {}
+        promise_(pool, group, owner) {}
   BlockTable(BlockTable&& other) noexcept;
   BlockTable& operator=(BlockTable&& other) noexcept;
   ~BlockTable() { Release(); }

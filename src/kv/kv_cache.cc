@@ -167,7 +167,8 @@ Result<NamespaceId> KvCache::OpenNamespace(const NamespaceSpec& spec) {
   if (known != impl_->namespace_ids.end()) return known->second;
 
   const WriterLock lock(impl_->mutex);
-  const NamespaceId ns = impl_->prefixes.AddNamespace(spec.tenant);
+  const std::string& payer = spec.account.empty() ? spec.tenant : spec.account;
+  const NamespaceId ns = impl_->prefixes.AddNamespace(payer, impl_->OwnerOf(spec.account));
   const NamespaceHash hash = NamespaceHashOf(std::as_bytes(std::span(spelling)));
   impl_->namespaces.push_back(
       std::make_unique<Impl::Namespace>(Impl::Namespace{std::move(fingerprint), hash}));
@@ -179,18 +180,80 @@ std::byte* KvCache::Impl::ZeroAddress(size_t group) const {
   return zero_blocks[group] ? pool.Address(*zero_blocks[group]) : nullptr;
 }
 
-Status KvCache::Impl::MakeRoom(const BlockCounts& num_blocks) {
-  if (pool.CanReserve(num_blocks)) return {};
+Status KvCache::Impl::MakeRoom(NamespaceId ns, const BlockCounts& num_blocks) {
+  const OwnerId owner = OwnerOf(ns);
+  if (prefixes.HasRoom(owner, num_blocks)) return {};
   const WriterLock lock(mutex);
-  if (prefixes.MakeRoom(num_blocks)) return {};
+  if (prefixes.MakeRoom(owner, num_blocks)) return {};
   const StateCounts bytes = pool.stats().bytes;
   size_t needed = 0;
   for (size_t i = 0; i < num_groups(); ++i) needed += num_blocks[i] * group(i).block_bytes;
+  if (needed > prefixes.RoomFor(owner).share) {
+    const NamespaceUsage used = pool.usage(owner);
+    return Errorf(
+        ErrorCode::kOutOfMemory,
+        "KV memory: {} bytes of blocks needed; of the {} that are this account's share {} are "
+        "active and {} reserved: wait for one of its sequences to end, or raise the share",
+        needed, quotas.at(owner).share_bytes, used.active_bytes, used.reserved_bytes);
+  }
   return Errorf(
       ErrorCode::kOutOfMemory,
       "KV memory: {} bytes of blocks needed; of {} in the budget {} are active, {} reserved, "
       "{} cached and {} free: wait for a sequence to end, or use a larger budget",
       needed, pool.budget_bytes(), bytes.active, bytes.reserved, bytes.cached, bytes.free);
+}
+
+OwnerId KvCache::Impl::OwnerOf(const std::string& account) {
+  if (account.empty()) return OwnerId{num_owners++};
+  const auto [entry, is_new] = accounts.try_emplace(account, OwnerId{num_owners});
+  if (is_new) ++num_owners;
+  return entry->second;
+}
+
+Status KvCache::SetQuotas(std::span<const AccountQuota> quotas) {
+  const auto whole_blocks = [&](size_t bytes) {
+    size_t block_bytes = 0;
+    for (size_t i = 0; i < impl_->num_groups(); ++i) block_bytes += impl_->group(i).block_bytes;
+    return bytes == SIZE_MAX ? bytes : bytes - bytes % block_bytes;
+  };
+  size_t left = impl_->pool.budget_bytes();
+  for (const AccountQuota& row : quotas) {
+    const size_t floor = whole_blocks(row.quota.floor_bytes);
+    if (floor > left || floor > row.quota.share_bytes) {
+      return Errorf(ErrorCode::kInvalidArgument,
+                    "KvCache::SetQuotas: the floor of {}, {} bytes, is more than {}", row.account,
+                    floor, floor > left ? "other floors leave of the budget" : "its share");
+    }
+    left -= floor;
+  }
+  const WriterLock lock(impl_->mutex);
+  impl_->quotas.clear();
+  for (const AccountQuota& row : quotas) {
+    impl_->quotas[impl_->OwnerOf(row.account)] = {
+        .share_bytes = whole_blocks(row.quota.share_bytes),
+        .floor_bytes = whole_blocks(row.quota.floor_bytes)};
+  }
+  impl_->prefixes.SetQuotas(impl_->quotas);
+  return {};
+}
+
+Room KvCache::RoomFor(NamespaceId ns) const {
+  return impl_->prefixes.RoomFor(impl_->OwnerOf(ns));
+}
+
+Quota KvCache::quota(std::string_view account) const {
+  const ReaderLock lock(impl_->mutex);
+  const auto owner = impl_->accounts.find(account);
+  if (owner == impl_->accounts.end()) return {};
+  const auto found = impl_->quotas.find(owner->second);
+  return found == impl_->quotas.end() ? Quota() : found->second;
+}
+
+Room KvCache::CapacityOf(std::string_view account) const {
+  const ReaderLock lock(impl_->mutex);
+  const auto owner = impl_->accounts.find(account);
+  const bool is_known = owner != impl_->accounts.end();
+  return impl_->prefixes.CapacityOf(is_known ? std::optional(owner->second) : std::nullopt);
 }
 
 size_t KvCache::DropCached(std::optional<NamespaceId> ns) {
@@ -414,7 +477,7 @@ Result<std::unique_ptr<Sequence::Impl>> KvCache::Impl::Begin(Lease::Impl& lease,
   auto sequence = std::make_unique<Sequence::Impl>();
   sequence->cache = this;
   sequence->ns = lease.prompt.ns;
-  const auto owner = OwnerOf(lease.prompt.ns);
+  const OwnerId owner = OwnerOf(lease.prompt.ns);
   BlockCounts needed = {};
   for (size_t i = 0; i < num_groups(); ++i) {
     const auto id = static_cast<GroupId>(i);
@@ -484,7 +547,7 @@ Status KvCache::Impl::PromiseWithoutPartial(Lease::Impl& lease, Sequence::Impl& 
   const BlockId source = *lease.partial[0];
   BlockCounts others = needed;
   if (pool.num_references(source) == 1) others[0] -= std::min<size_t>(others[0], 1);
-  if (!pool.CouldReserve(others)) return refusal;
+  if (!prefixes.CouldMakeRoom(OwnerOf(sequence.ns), others)) return refusal;
   pool.Release(source);
   lease.partial[0].reset();
   const size_t begin = lease.num_blocks * block_tokens;
@@ -562,6 +625,10 @@ int Sequence::effective_priority() const {
   return impl_->cache->in_flight.EffectivePriority(*impl_->producer);
 }
 
+size_t Sequence::BytesNeeded(size_t num_tokens) const {
+  const BlockCounts needed = impl_->NotPromised(impl_->BlocksNeeded(num_tokens));
+  return impl_->cache->prefixes.BytesOf(needed);
+}
 Status Sequence::Reserve(size_t num_tokens) { return impl_->Reserve(num_tokens); }
 Status Sequence::Append(std::span<const TokenId> tokens) { return impl_->Append(tokens); }
 void Sequence::Commit(size_t length) { impl_->Commit(length); }

@@ -33,11 +33,6 @@
 
 namespace kvern::kv {
 
-// Whom blocks of a namespace are charged to. The library's own zero blocks are owner 0's.
-inline OwnerId OwnerOf(NamespaceId ns) {
-  return static_cast<OwnerId>(static_cast<uint32_t>(ns) + 1);
-}
-
 using WriterLock = std::unique_lock<std::shared_mutex>;
 using ReaderLock = std::shared_lock<std::shared_mutex>;
 
@@ -115,6 +110,9 @@ struct Sequence::Impl {
   Status Truncate(size_t new_length);
   // Promises of all tables, all or none.
   Status Promise(const BlockCounts& wanted);
+  BlockCounts BlocksNeeded(size_t num_tokens) const;
+  // Of these, those that are not promised yet.
+  BlockCounts NotPromised(const BlockCounts& wanted) const;
   void Release();
 
   BlockTable& blocks(size_t group) { return std::get<BlockTable>(tables[group]); }
@@ -148,6 +146,9 @@ struct KvCache::Impl {
   std::unordered_map<uint64_t, std::pair<Lease::Impl*, size_t>> loading;  // by LoadId
   std::vector<std::unique_ptr<Namespace>> namespaces;                     // the same
   std::map<std::string, NamespaceId> namespace_ids;                       // by canonical spelling
+  std::map<std::string, OwnerId, std::less<>> accounts;                   // guarded by mutex
+  std::map<OwnerId, Quota> quotas;                                        // the same
+  uint32_t num_owners = 1;  // the first has the library's own zero blocks
   std::vector<std::optional<BlockId>> zero_blocks;  // by group; full groups have none
   uint64_t last_sequence = 0;
   size_t num_handles = 0;
@@ -162,7 +163,11 @@ struct KvCache::Impl {
 
   // Evicts what it must so that these can be reserved. Takes the lock if it must evict. Errors:
   // kOutOfMemory, and nothing was evicted.
-  Status MakeRoom(const BlockCounts& num_blocks);
+  Status MakeRoom(NamespaceId ns, const BlockCounts& num_blocks);
+
+  OwnerId OwnerOf(NamespaceId ns) const { return prefixes.OwnerOf(ns); }
+  // A new one where the account has none, or no name.
+  OwnerId OwnerOf(const std::string& account);
 
   // Finds and pins what the lease's prompt can use now. Under the lock.
   void Fill(Lease::Impl& lease);
@@ -210,8 +215,7 @@ struct KvCache::Impl {
   void FinishLoad(Lease::Impl& lease, BlockLoad& load);
   Error Refused(const RecordError& error);  // counts it
   // The bytes of a record that proved what it is, in a new block from a promise.
-  Result<BlockId> Unpack(NamespaceId ns, const RecordIdentity& identity,
-                         std::span<const std::byte> record, BlockPromise& promise);
+  Result<BlockId> Unpack(const RecordIdentity& identity, std::span<const std::byte> record, BlockPromise& promise);
   size_t Install(Lease::Impl& lease);
   // Puts blocks from outside after `node`, which the caller pins; the caller's references end.
   // Moves the pin to the new end. Returns the blocks that are in the tree now.

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, kNumMissReasons> kMissReasons = {
     "logits_needed", "group_not_held", "tier_failed", "policy_off"};
 
 constexpr std::array<std::string_view, kNumEvictionCauses> kEvictionCauses = {
-    "policy", "window", "expired", "dropped", "unreachable"};
+    "policy", "window", "expired", "dropped", "unreachable", "share"};
 
 std::string Describe(const Miss& miss) {
   switch (miss.reason) {
@@ -142,7 +142,10 @@ KvStats KvCache::stats() const {
   return stats;
 }
 
-NamespaceUsage KvCache::usage(NamespaceId ns) const { return impl_->pool.usage(OwnerOf(ns)); }
+NamespaceUsage KvCache::usage(NamespaceId ns) const {
+  const ReaderLock lock(impl_->mutex);
+  return impl_->pool.usage(impl_->OwnerOf(ns));
+}
 
 const KvCacheOptions& KvCache::options() const { return impl_->options; }
 

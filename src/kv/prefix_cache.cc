@@ -25,7 +25,8 @@ PrefixCache::PrefixCache(Options options, BlockPool* pool, Counters* counters)
     const auto group = static_cast<GroupId>(i);
     (pool_->group(group).kind == GroupKind::kFull ? full_groups_ : aux_groups_).push_back(group);
   }
-  for (auto& policy : policies_) policy = options_.policy->make();
+  for (const GroupId group : full_groups_) leaf_bytes_ += pool_->group(group).block_bytes;
+  common_ = MakeOrder();
   if (is_hybrid()) pool_->set_on_cached([this](BlockId block) { NoteCached(block); });
 }
 
@@ -40,8 +41,9 @@ void PrefixCache::SetTime(int64_t now_us) {
   EndSpans();
 }
 
-NamespaceId PrefixCache::AddNamespace(std::string tenant) {
+NamespaceId PrefixCache::AddNamespace(std::string tenant, OwnerId owner) {
   tenants_.push_back(std::move(tenant));
+  owners_.push_back(owner);
   const uint32_t root = tree_.AddRoot()->root;
   if (root == 1 && !tree_.root(0)->is_leaf()) {
     for (const Node* node : *tree_.root(0)->children) CountFirstBlock(*node, true);
@@ -278,9 +280,7 @@ void PrefixCache::FreeDetached(Node* node) {
 // ---- Spans
 
 size_t PrefixCache::FullBytes(const Node& node) const {
-  size_t bytes = 0;
-  for (const GroupId group : full_groups_) bytes += pool_->group(group).block_bytes;
-  return bytes * node.num_blocks();
+  return leaf_bytes_ * node.num_blocks();
 }
 
 SpanGrant PrefixCache::KeepSpan(NamespaceId ns, std::span<const TokenId> tokens, int64_t ttl_us) {
@@ -294,11 +294,10 @@ SpanGrant PrefixCache::KeepSpan(NamespaceId ns, std::span<const TokenId> tokens,
     Node* node = NodeWith(match.node, block);
     size_t num_blocks = std::min(node->num_blocks(), match.num_blocks - block);
     if (node->span_until_us == INT64_MIN) {
-      const size_t block_bytes = FullBytes(*node) / node->num_blocks();
       const size_t budget = options_.span_bytes_per_tenant;
-      num_blocks = std::min(num_blocks, (budget - std::min(budget, used)) / block_bytes);
+      num_blocks = std::min(num_blocks, (budget - std::min(budget, used)) / leaf_bytes_);
       if (num_blocks == 0) break;
-      used += num_blocks * block_bytes;
+      used += num_blocks * leaf_bytes_;
     }
     if (num_blocks < node->num_blocks()) node = Split(node, num_blocks);
     ChargeSpan(node, until_us);

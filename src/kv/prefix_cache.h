@@ -12,6 +12,10 @@
 //   1. Every block in the tree is published; a full block of a pinned node is active.
 //   2. A node's pins are at least the sum of its children's. A tail has none.
 //   3. The candidates of the policies are the leaves without pins.
+//
+// Accounts with a quota have orders of eviction of their own, all others have one together. Whoever
+// wants memory takes it from the order whose victim was used longest ago, but from no other account
+// so much that less is cached than its floor; at its share, from its own order alone.
 #pragma once
 
 #include <array>
@@ -73,8 +77,18 @@ class PrefixCache {
   void SetTime(int64_t now_us);
   int64_t now_us() const { return now_us_; }
 
-  // The root of its tree has the namespace's number. `tenant` is whom spans are charged to.
-  NamespaceId AddNamespace(std::string tenant);
+  // The root of its tree has the namespace's number. Blocks are charged to `owner`, spans to
+  // `tenant`.
+  NamespaceId AddNamespace(std::string tenant, OwnerId owner);
+  OwnerId OwnerOf(NamespaceId ns) const { return owners_[RootOf(ns)]; }
+
+  // In place of those of before. Evicts what is cached beyond a share.
+  void SetQuotas(const std::map<OwnerId, Quota>& quotas);
+  // Bytes that blocks of this owner could have, by evicting what it may. With several groups that
+  // is no promise: slabs may be too scattered.
+  Room RoomFor(OwnerId owner) const;
+  // The same with nothing cached or active.
+  Room CapacityOf(std::optional<OwnerId> owner) const;
 
   // Read only. `max_hit` in tokens.
   Prefix Find(NamespaceId ns, std::span<const TokenId> tokens, size_t max_hit) const;
@@ -131,8 +145,13 @@ class PrefixCache {
   // Takes a node's blocks from `block` on out of the tree; who holds them keeps them.
   void Withdraw(Node* node, size_t block);
 
-  // Whether memory for these could be had, and then makes it available by evicting what it must.
-  bool MakeRoom(const BlockCounts& num_blocks);
+  size_t BytesOf(const BlockCounts& num_blocks) const;
+  // Whether memory for these is there, without evicting anything.
+  bool HasRoom(OwnerId owner, const BlockCounts& num_blocks) const;
+  // Whether it could be had by evicting.
+  bool CouldMakeRoom(OwnerId owner, const BlockCounts& num_blocks) const;
+  // The same, and then makes it available by evicting what it must.
+  bool MakeRoom(OwnerId owner, const BlockCounts& num_blocks);
 
   SpanGrant KeepSpan(NamespaceId ns, std::span<const TokenId> tokens, int64_t ttl_us);
   size_t DropCached(std::optional<NamespaceId> ns);
@@ -148,6 +167,18 @@ class PrefixCache {
     size_t block = 0;  // counted from the start of the text
   };
 
+  using Order = std::array<std::unique_ptr<EvictionPolicy>, kNumLevels>;
+  struct Account {
+    Quota quota;
+    Order order;
+  };
+  // For whom memory is wanted, and from whom it may be taken.
+  struct Claim {
+    OwnerId owner{};
+    bool own_only = false;        // its share is full
+    bool despite_floors = false;  // nothing else will do
+  };
+
   bool is_hybrid() const { return !aux_groups_.empty(); }
   Level LevelOf(const Node& node) const;
   void AddCandidate(Node* node);
@@ -161,13 +192,24 @@ class PrefixCache {
   void DropTailsOf(Node* parent, std::span<const TokenId> text);
 
   void NoteCached(BlockId block);
-  bool EvictOne(const BlockCounts& wanted);
-  bool EvictStaleAux();
-  bool EvictAnyAux();
+  Order MakeOrder() const;
+  Order& OrderOf(const Node& node);
+  EvictionPolicy& PolicyOf(const Node& node) {
+    return *OrderOf(node)[static_cast<size_t>(node.level)];
+  }
+  bool MayTakeFrom(OwnerId owner, const Claim& claim) const;
+  bool MayTakeFrom(const Node& node, const Claim& claim) const {
+    return MayTakeFrom(owners_[node.root], claim);
+  }
+  size_t BytesWithheld(OwnerId from) const;
+  void KeepToShare(OwnerId owner, size_t more_bytes);
+  bool EvictOne(const Claim& claim, const BlockCounts& wanted);
+  bool EvictStaleAux(const Claim& claim);
+  bool EvictAnyAux(const Claim& claim);
   bool EvictAuxOf(Node* node, bool stale_only);
   bool IsStale(const Node& node, size_t block, GroupId group) const;
   bool MoveSlabFor(const BlockCounts& wanted);
-  Node* NextVictim();
+  Node* NextVictim(const Claim& claim);
   void ExpireCandidates();
   void EvictLastBlock(Node* node, EvictionCause cause);
   void EvictWhole(Node* node, EvictionCause cause);
@@ -199,13 +241,16 @@ class PrefixCache {
   RadixTree tree_;
   std::vector<GroupId> full_groups_;
   std::vector<GroupId> aux_groups_;  // window and state
-  std::array<std::unique_ptr<EvictionPolicy>, kNumLevels> policies_;
+  size_t leaf_bytes_ = 0;  // that evicting one block of all full groups frees
+  Order common_;
+  std::map<OwnerId, Account> accounts_;  // that have or had a quota
   EvictionHistory history_;
   int64_t now_us_ = 0;
   // By node id, so that runs repeat exactly.
   std::set<std::pair<int64_t, uint32_t>> expiring_;  // candidates with a TTL
   std::set<std::pair<int64_t, uint32_t>> spans_;     // nodes in a span, by its end
   std::vector<std::string> tenants_;                 // by namespace
+  std::vector<OwnerId> owners_;                      // by namespace
   std::map<std::string, size_t> span_bytes_;         // by tenant
   std::vector<Place> places_;                        // by block; hybrid pools only
   std::set<uint32_t> aux_stale_;     // may have aux blocks that lie before their node's last window

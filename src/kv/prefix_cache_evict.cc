@@ -19,8 +19,7 @@ void PrefixCache::AddCandidate(Node* node) {
   CHECK(!node->is_candidate && node->num_pins == 0 && node->is_leaf() && !node->is_root());
   node->is_candidate = true;
   node->level = LevelOf(*node);
-  policies_[static_cast<size_t>(node->level)]->Add(
-      {.item = node->id,
+  PolicyOf(*node).Add({.item = node->id,
        .key = node->blocks.back().chain,
        .bytes = FullBytes(*node),
        .recompute_cost = options_.recompute_cost(node->position, node->tokens.size()),
@@ -33,7 +32,7 @@ void PrefixCache::AddCandidate(Node* node) {
 
 void PrefixCache::RemoveCandidate(Node* node) {
   CHECK(node->is_candidate);
-  policies_[static_cast<size_t>(node->level)]->Remove(node->id);
+  PolicyOf(*node).Remove(node->id);
   node->is_candidate = false;
   if (node->ttl_us != INT64_MAX) expiring_.erase({node->last_used_us + node->ttl_us, node->id});
 }
@@ -52,37 +51,52 @@ void PrefixCache::ExpireCandidates() {
   }
 }
 
-Node* PrefixCache::NextVictim() {
+Node* PrefixCache::NextVictim(const Claim& claim) {
   ExpireCandidates();
-  for (const auto& policy : policies_) {
-    if (const auto item = policy->Victim()) return tree_.node(*item);
+  for (size_t level = 0; level < kNumLevels; ++level) {
+    Node* victim = nullptr;
+    const auto offer = [&](const Order& order) {
+      const auto item = order[level]->Victim();
+      Node* const node = item ? tree_.node(*item) : nullptr;
+      if (node == nullptr) return;
+      if (victim == nullptr || node->last_used_us < victim->last_used_us) victim = node;
+    };
+    if (!claim.own_only) offer(common_);
+    for (const auto& [owner, account] : accounts_) {
+      if (MayTakeFrom(owner, claim)) offer(account.order);
+    }
+    if (victim != nullptr) return victim;
   }
   return nullptr;
 }
 
 // ---- Eviction
 
-bool PrefixCache::MakeRoom(const BlockCounts& num_blocks) {
-  if (pool_->CanReserve(num_blocks)) return true;
-  if (!pool_->CouldReserve(num_blocks)) return false;
+bool PrefixCache::MakeRoom(OwnerId owner, const BlockCounts& num_blocks) {
+  if (HasRoom(owner, num_blocks)) return true;
+  if (!CouldMakeRoom(owner, num_blocks)) return false;
+  KeepToShare(owner, BytesOf(num_blocks));
   while (!pool_->CanReserve(num_blocks)) {
-    CHECK(EvictOne(num_blocks));
+    if (EvictOne({.owner = owner}, num_blocks)) continue;
+    // There are bytes enough, but in slabs of other groups, where floors hold them.
+    CHECK(is_hybrid() && EvictOne({.owner = owner, .despite_floors = true}, num_blocks));
   }
   return true;
 }
 
 // What costs least first: what no query of a longer text sees; nothing, where moving will do; the
 // policy's victim; and at last the windows and states of texts that are in use.
-bool PrefixCache::EvictOne(const BlockCounts& wanted) {
+bool PrefixCache::EvictOne(const Claim& claim, const BlockCounts& wanted) {
   if (is_hybrid()) {
-    if (EvictStaleAux() || MoveSlabFor(wanted)) return true;
+    if (EvictStaleAux(claim) || (!claim.own_only && MoveSlabFor(wanted))) return true;
   }
-  if (Node* const victim = NextVictim()) {
-    const bool is_expired = victim->level == Level::kExpired;
-    EvictLastBlock(victim, is_expired ? EvictionCause::kExpired : EvictionCause::kPolicy);
+  if (Node* const victim = NextVictim(claim)) {
+    EvictLastBlock(victim, victim->level == Level::kExpired ? EvictionCause::kExpired
+                           : claim.own_only                 ? EvictionCause::kShare
+                                                            : EvictionCause::kPolicy);
     return true;
   }
-  return is_hybrid() && EvictAnyAux();
+  return is_hybrid() && EvictAnyAux(claim);
 }
 
 void PrefixCache::EvictLastBlock(Node* node, EvictionCause cause) {
@@ -92,7 +106,7 @@ void PrefixCache::EvictLastBlock(Node* node, EvictionCause cause) {
   counters_->idle_before_evict_us.Add(static_cast<uint64_t>(now_us_ - node->last_used_us));
   const size_t last = node->num_blocks() - 1;
   if (node->span_until_us != INT64_MIN) {
-    span_bytes_[tenants_[node->root]] -= FullBytes(*node) / node->num_blocks();
+    span_bytes_[tenants_[node->root]] -= leaf_bytes_;
   }
   for (const GroupId group : full_groups_) EvictSlot(node, last, group, cause);
   for (const GroupId group : aux_groups_) {
@@ -117,7 +131,7 @@ void PrefixCache::EvictSlot(Node* node, size_t block, GroupId group, EvictionCau
 
 void PrefixCache::RemoveEmpty(Node* node) {
   if (node->is_candidate) {
-    policies_[static_cast<size_t>(node->level)]->Evict(node->id);
+    PolicyOf(*node).Evict(node->id);
     node->is_candidate = false;
     if (node->ttl_us != INT64_MAX) expiring_.erase({node->last_used_us + node->ttl_us, node->id});
   }
@@ -186,21 +200,28 @@ void PrefixCache::NoteCached(BlockId block) {
   aux_stale_.insert(node->id);
 }
 
-bool PrefixCache::EvictStaleAux() {
-  while (!aux_stale_.empty()) {
-    const uint32_t id = *aux_stale_.begin();
+bool PrefixCache::EvictStaleAux(const Claim& claim) {
+  for (auto next = aux_stale_.begin(); next != aux_stale_.end();) {
+    const uint32_t id = *next;
+    if (!MayTakeFrom(*tree_.node(id), claim)) {
+      ++next;
+      continue;
+    }
     if (EvictAuxOf(tree_.node(id), /*stale_only=*/true)) return true;
-    aux_stale_.erase(id);
+    next = aux_stale_.erase(next);
     aux_junction_.insert(id);
   }
   return false;
 }
 
-bool PrefixCache::EvictAnyAux() {
-  while (!aux_junction_.empty()) {
-    const uint32_t id = *aux_junction_.begin();
-    if (EvictAuxOf(tree_.node(id), /*stale_only=*/false)) return true;
-    aux_junction_.erase(id);
+bool PrefixCache::EvictAnyAux(const Claim& claim) {
+  for (auto next = aux_junction_.begin(); next != aux_junction_.end();) {
+    if (!MayTakeFrom(*tree_.node(*next), claim)) {
+      ++next;
+      continue;
+    }
+    if (EvictAuxOf(tree_.node(*next), /*stale_only=*/false)) return true;
+    next = aux_junction_.erase(next);
   }
   return false;
 }

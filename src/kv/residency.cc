@@ -171,10 +171,10 @@ Status KvCache::Impl::StartLoad(Lease::Impl& lease) {
       loads.push_back({.block = block, .group = static_cast<GroupId>(i), .id = {}, .loaded = {}});
     }
   }
-  KVERN_RETURN_IF_ERROR(MakeRoom(needed));
+  KVERN_RETURN_IF_ERROR(MakeRoom(lease.prompt.ns, needed));
   std::vector<BlockPromise> promises;
   for (size_t i = 0; i < num_groups(); ++i) {
-    promises.emplace_back(&pool, static_cast<GroupId>(i));
+    promises.emplace_back(&pool, static_cast<GroupId>(i), OwnerOf(lease.prompt.ns));
     KVERN_RETURN_IF_ERROR(promises.back().Set(needed[i]));
   }
   const WriterLock lock(mutex);
@@ -218,7 +218,7 @@ void KvCache::Impl::FinishLoad(Lease::Impl& lease, BlockLoad& load) {
   const auto tokens = lease.prompt.tokens.subspan(position, block_tokens);
   const RecordIdentity identity = IdentityOf(lease.prompt.ns, load.group, parent, position, tokens);
   Result<BlockId> block =
-      bytes->ok() ? Unpack(lease.prompt.ns, identity, **bytes, lease.promises[Index(load.group)])
+      bytes->ok() ? Unpack(identity, **bytes, lease.promises[Index(load.group)])
                   : Result<BlockId>(bytes->error());
   if (block.ok()) {
     load.state = LoadState::kLoaded;
@@ -242,11 +242,11 @@ Error KvCache::Impl::Refused(const RecordError& error) {
                 error.message);
 }
 
-Result<BlockId> KvCache::Impl::Unpack(NamespaceId ns, const RecordIdentity& identity,
+Result<BlockId> KvCache::Impl::Unpack(const RecordIdentity& identity,
                                       std::span<const std::byte> record, BlockPromise& promise) {
   const auto decoded = DecodeRecord(record, identity, mac_key());
   if (const auto* const refused = std::get_if<RecordError>(&decoded)) return Refused(*refused);
-  const BlockId block = promise.Take(OwnerOf(ns));
+  const BlockId block = promise.Take();
   store->Write(pool.Address(block), std::get<RecordView>(decoded).payload);
   return block;
 }
@@ -472,9 +472,10 @@ Status KvCache::Impl::ImportRecord(Importing& importing, const RecordView& recor
   if (const auto refused = CheckIdentity(record, identity)) return Refused(*refused);
   BlockCounts needed = {};
   needed[index] = 1;
-  KVERN_RETURN_IF_ERROR(MakeRoom(needed));
-  KVERN_RETURN_IF_ERROR(pool.Reserve(record.layout.group, 1));
-  const BlockId block = pool.Take(record.layout.group, OwnerOf(importing.ns));
+  KVERN_RETURN_IF_ERROR(MakeRoom(importing.ns, needed));
+  const OwnerId owner = OwnerOf(importing.ns);
+  KVERN_RETURN_IF_ERROR(pool.Reserve(record.layout.group, 1, owner));
+  const BlockId block = pool.Take(record.layout.group, owner);
   store->Write(pool.Address(block), record.payload);
   importing.slots[index] = BlockSlot(block);
   importing.tokens = tokens;

@@ -6,13 +6,19 @@
 
 namespace kvern::kv {
 
-Status Sequence::Impl::Promise(const BlockCounts& wanted) {
-  BlockCounts before = {}, more = {};
+BlockCounts Sequence::Impl::NotPromised(const BlockCounts& wanted) const {
+  BlockCounts more = {};
   for (size_t i = 0; i < tables.size(); ++i) {
-    before[i] = std::visit([](const auto& table) { return table.num_promised(); }, tables[i]);
-    more[i] = wanted[i] - std::min(wanted[i], before[i]);
+    const size_t before =
+        std::visit([](const auto& table) { return table.num_promised(); }, tables[i]);
+    more[i] = wanted[i] - std::min(wanted[i], before);
   }
-  KVERN_RETURN_IF_ERROR(cache->MakeRoom(more));
+  return more;
+}
+
+Status Sequence::Impl::Promise(const BlockCounts& wanted) {
+  const BlockCounts more = NotPromised(wanted);
+  KVERN_RETURN_IF_ERROR(cache->MakeRoom(ns, more));
   const auto promise = [&](size_t group, size_t num_blocks) {
     return std::visit([&](auto& table) { return table.Promise(num_blocks); }, tables[group]);
   };
@@ -21,21 +27,23 @@ Status Sequence::Impl::Promise(const BlockCounts& wanted) {
     if (status.ok()) continue;
     // The system refused memory: back to the promises of before.
     for (size_t j = 0; j < i; ++j) {
-      if (wanted[j] > before[j]) CHECK(promise(j, before[j]).ok());
+      if (more[j] > 0) CHECK(promise(j, wanted[j] - more[j]).ok());
     }
     return status;
   }
   return {};
 }
 
-Status Sequence::Impl::Reserve(size_t num_tokens) {
+BlockCounts Sequence::Impl::BlocksNeeded(size_t num_tokens) const {
   BlockCounts wanted = {};
   for (size_t i = 0; i < tables.size(); ++i) {
     wanted[i] =
         std::visit([&](const auto& table) { return table.BlocksNeeded(num_tokens); }, tables[i]);
   }
-  return Promise(wanted);
+  return wanted;
 }
+
+Status Sequence::Impl::Reserve(size_t num_tokens) { return Promise(BlocksNeeded(num_tokens)); }
 
 Status Sequence::Impl::Append(std::span<const TokenId> tokens) {
   const bool is_simple = tables.size() == 1 && blocks(0).ExtendInPlace(tokens.size());

@@ -6,7 +6,7 @@
 namespace kvern::kv {
 
 StateTable::StateTable(BlockPool* pool, GroupId group, OwnerId owner, std::byte* zero)
-    : pool_(pool), group_(group), owner_(owner), zero_(zero), promise_(pool, group) {
+    : pool_(pool), group_(group), owner_(owner), zero_(zero), promise_(pool, group, owner) {
   Push(0, std::nullopt);
 }
 
@@ -31,7 +31,7 @@ void StateTable::Extend(size_t num_tokens) {
   const size_t num_blocks = BlocksNeeded(num_tokens);
   const size_t length = states_.back().position + num_tokens;
   for (size_t i = num_blocks; i > 0; --i) {
-    Push(length + 1 - i, promise_.Take(owner_));
+    Push(length + 1 - i, promise_.Take());
   }
   promise_.Drop();
 }

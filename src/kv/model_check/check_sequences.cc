@@ -30,10 +30,11 @@ Checker::LiveSequence* Checker::Admit(LiveLease* lease, const Operation& operati
   options.is_resume = random.Below(8) == 0;
   if (random.Below(3) == 0) options.reserve_tokens = random.Below(2 * block_tokens());
 
-  const KvStats before = cache_->stats();
+  const KvStats before = StatsBefore();
   const size_t num_refused = store_.num_refused;
   size_t hit = lease->ram + lease->partial;
   Result<Sequence> real = cache_->Admit(*lease->real, options);
+  CheckFloors(lease->prompt().ns());
   if (!real.ok()) {
     Trace("not admitted: {}", real.error().message);
     Require(real.error().code == ErrorCode::kOutOfMemory, "Admit: {}", real.error().message);
@@ -42,12 +43,12 @@ Checker::LiveSequence* Checker::Admit(LiveLease* lease, const Operation& operati
                 lease->real->num_partial_tokens() == lease->partial &&
                 lease->real->num_tier_tokens() == lease->tier,
             "a lease changed that was not admitted");
-    RequireRoomWasShort(before, NumBlocks(lease->ram, hit + options.reserve_tokens), num_refused);
+    RequireRoomWasShort(lease->prompt().ns(), NumBlocks(lease->ram, hit + options.reserve_tokens), num_refused);
     return nullptr;
   }
   if (is_single_ && lease->partial > 0 && real->length() == lease->ram) {
     // The block to copy from was itself in the way.
-    RequireRoomWasShort(before, NumBlocks(lease->ram, hit + options.reserve_tokens), num_refused);
+    RequireRoomWasShort(lease->prompt().ns(), NumBlocks(lease->ram, hit + options.reserve_tokens), num_refused);
     hit = lease->ram;
     lease->partial = 0;
     lease->lost_rows = true;
@@ -130,9 +131,10 @@ void Checker::Request(const Operation& operation) {
 
 void Checker::Reserve(LiveSequence* sequence, size_t num_tokens) {
   if (sequence == nullptr) return;
-  const KvStats before = cache_->stats();
+  const KvStats before = StatsBefore();
   const size_t num_refused = store_.num_refused;
   const Status status = sequence->real.Reserve(num_tokens);
+  CheckFloors(sequence->model.text().ns());
   Trace("{} tokens for sequence {}: {}", num_tokens, static_cast<uint64_t>(sequence->real.id()),
         status.ok() ? "reserved" : status.error().message);
   if (status.ok()) {
@@ -142,7 +144,7 @@ void Checker::Reserve(LiveSequence* sequence, size_t num_tokens) {
   Require(status.error().code == ErrorCode::kOutOfMemory, "Reserve: {}", status.error().message);
   RequireSameMemory(before);
   const size_t length = sequence->model.length();
-  RequireRoomWasShort(before, NumBlocks(length, length + num_tokens), num_refused);
+  RequireRoomWasShort(sequence->model.text().ns(), NumBlocks(length, length + num_tokens), num_refused);
 }
 
 bool Checker::Append(LiveSequence* sequence, size_t num_tokens, uint64_t seed) {
@@ -152,9 +154,10 @@ bool Checker::Append(LiveSequence* sequence, size_t num_tokens, uint64_t seed) {
   num_tokens = std::min(num_tokens, setup_.max_tokens() - model.length());
   if (num_tokens == 0) return false;
   const std::vector<TokenId> tokens = NextTokens(model, num_tokens, random);
-  const KvStats before = cache_->stats();
+  const KvStats before = StatsBefore();
   const size_t num_refused = store_.num_refused, length = model.length();
   const Status status = sequence->real.Append(tokens);
+  CheckFloors(sequence->model.text().ns());
   Trace("{} to sequence {} of {}: {}", ToText(tokens), static_cast<uint64_t>(sequence->real.id()),
         length, status.ok() ? "appended" : status.error().message);
   if (!status.ok()) {
@@ -162,7 +165,7 @@ bool Checker::Append(LiveSequence* sequence, size_t num_tokens, uint64_t seed) {
     Require(num_tokens > model.promised, "{} tokens were promised, and {} are refused: {}",
             model.promised, num_tokens, status.error().message);
     RequireSameMemory(before);
-    RequireRoomWasShort(before, NumBlocks(length, length + num_tokens), num_refused);
+    RequireRoomWasShort(sequence->model.text().ns(), NumBlocks(length, length + num_tokens), num_refused);
     return false;
   }
   model.promised = 0;  // of this one Append()
@@ -349,14 +352,11 @@ void Checker::RequireSameMemory(const KvStats& before) const {
           "a call that failed was counted");
 }
 
-// With one group whatever is free or cached can serve.
-void Checker::RequireRoomWasShort(const KvStats& before, size_t num_blocks,
-                                  size_t num_refused) const {
+// With one group whatever is free or cached can serve, but for what quotas say.
+void Checker::RequireRoomWasShort(size_t ns, size_t num_blocks, size_t num_refused) const {
   if (!is_single_ || setup_.has_tier || store_.num_refused > num_refused) return;
   const size_t needed = num_blocks * setup_.groups[0].block_bytes;
-  Require(needed > before.bytes.free + before.bytes.cached,
-          "{} bytes refused, {} are free and {} cached", needed, before.bytes.free,
-          before.bytes.cached);
+  Require(needed > RoomBefore(ns), "{} bytes refused, and {} could be had", needed, RoomBefore(ns));
 }
 
 }  // namespace kvern::kv::model_check

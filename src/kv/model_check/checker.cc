@@ -31,13 +31,14 @@ KvCacheOptions MakeOptions(const CacheSetup& setup, Tier* tier) {
   return options;
 }
 
-NamespaceSpec SpecOf(size_t ns) {
+NamespaceSpec SpecOf(size_t ns, std::string account) {
   NamespaceSpec spec;
   spec.numerics_version = 1;
   // Each differs from the first in another field.
   if (ns == 1) spec.tenant = "b";
   if (ns == 2) spec.adapter = "b";
   if (ns == 3) spec.fingerprint.push_back({.name = "rope", .value = uint64_t{1}});
+  spec.account = std::move(account);
   return spec;
 }
 
@@ -73,7 +74,8 @@ Checker::Checker(const CacheSetup& setup, const CheckerOptions& options)
   cache_ = std::move(*cache);
   for (size_t i = 0; i < setup.num_namespaces; ++i) {
     const bool is_mixed = options.mutation == Mutation::kMixesNamespaces;
-    const Result<NamespaceId> ns = cache_->OpenNamespace(SpecOf(is_mixed ? 0 : i));
+    const std::string account = setup.has_quotas ? AccountOf(i) : "";
+    const Result<NamespaceId> ns = cache_->OpenNamespace(SpecOf(is_mixed ? 0 : i, account));
     if (!ns.ok()) Fail("OpenNamespace: " + ns.error().message);
     namespaces_.push_back(*ns);
   }
@@ -152,6 +154,8 @@ void Checker::Dispatch(const Operation& operation) {
       return KeepSpan(operation);
     case Action::kDropCached:
       return DropCached(operation);
+    case Action::kSetQuotas:
+      return SetQuotas(operation);
     case Action::kDropAll:
       return DropEverything();
     case Action::kExport:
@@ -197,6 +201,7 @@ void Checker::CheckStats(const KvStats& stats) {
   Require(store_.bytes_held() <= stats.budget_bytes, "the store holds {} bytes of {}",
           store_.bytes_held(), stats.budget_bytes);
   NoteLosses();
+  CheckShares();
   last_ = stats;
 }
 
@@ -232,17 +237,16 @@ void Checker::CheckMemory(const KvStats& stats) const {
   if (options_.mutation == Mutation::kMixesNamespaces) return;
 
   size_t active_bytes = at_rest_.bytes.active, cached_bytes = 0;
-  for (const NamespaceId ns : namespaces_) {
-    const NamespaceUsage usage = cache_->usage(ns);
+  for (const auto& [account, usage] : Usage()) {
     active_bytes += usage.active_bytes;
     cached_bytes += usage.cached_bytes;
     Require(usage.peak_active_bytes >= usage.active_bytes &&
                 usage.peak_cached_bytes >= usage.cached_bytes,
-            "a peak of a namespace is below the present");
+            "a peak of an account is below the present");
   }
-  Require(active_bytes == stats.bytes.active, "namespaces have {} bytes active of {}", active_bytes,
+  Require(active_bytes == stats.bytes.active, "accounts have {} bytes active of {}", active_bytes,
           stats.bytes.active);
-  Require(cached_bytes == stats.bytes.cached, "namespaces have {} bytes cached of {}", cached_bytes,
+  Require(cached_bytes == stats.bytes.cached, "accounts have {} bytes cached of {}", cached_bytes,
           stats.bytes.cached);
 }
 

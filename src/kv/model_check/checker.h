@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -151,6 +152,17 @@ class Checker {
   void Import(const Operation& operation);
   void DropLease(LiveLease* lease);
 
+  // check_quotas.cc
+  static std::string AccountOf(size_t ns);
+  std::string ChargedTo(size_t ns) const;
+  void SetQuotas(const Operation& operation);
+  std::map<std::string, NamespaceUsage> Usage() const;  // by account
+  Quota QuotaOf(const std::string& account) const;
+  void CheckShares();
+  void CheckFloors(size_t wanting_ns) const;
+  size_t RoomBefore(size_t ns) const;
+  KvStats StatsBefore();
+
   // check_sequences.cc
   LiveSequence* Admit(LiveLease* lease, const Operation& operation);
   void CheckAdmitted(const LiveLease& lease, const LiveSequence& sequence, bool is_resume,
@@ -169,7 +181,7 @@ class Checker {
   void Truncate(const Operation& operation);
   void Fork(const Operation& operation);
   void Release(LiveSequence* sequence);
-  void RequireRoomWasShort(const KvStats& before, size_t num_blocks, size_t num_refused) const;
+  void RequireRoomWasShort(size_t ns, size_t num_blocks, size_t num_refused) const;
   void RequireSameMemory(const KvStats& before) const;
 
   // check_waiters.cc
@@ -209,6 +221,9 @@ class Checker {
   List<ExportedText> exports_;
   std::vector<std::vector<TokenId>> corpus_;  // texts to draw prompts from
 
+  std::map<std::string, Quota> quotas_;                 // by account
+  std::map<std::string, NamespaceUsage> usage_before_;  // the call that wants memory
+  std::map<std::string, NamespaceUsage> last_usage_;    // at the end of the last step
   KvStats at_rest_;  // when nothing is cached or held
   KvStats last_;     // at the end of the last step
   uint64_t num_steps_ = 0;

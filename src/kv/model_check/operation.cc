@@ -26,6 +26,7 @@ constexpr ActionRow<Action> kActions[] = {
     {Action::kRelease, "release", 40},
     {Action::kKeepSpan, "keep-span", 8},
     {Action::kDropCached, "drop-cached", 2},
+    {Action::kSetQuotas, "set-quotas", 8},
     {Action::kDropAll, "drop-all", 2},
     {Action::kExport, "export", 6},
     {Action::kImport, "import", 10},
@@ -50,6 +51,8 @@ bool IsOf(const CacheSetup& setup, Action action) {
     case Action::kDropWaiter:
     case Action::kTakeEvents:
       return setup.has_waits;
+    case Action::kSetQuotas:
+      return setup.has_quotas;
     case Action::kRefuse:
       return setup.has_refusals;
     default:

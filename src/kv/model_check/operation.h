@@ -35,6 +35,7 @@ enum class Action : uint8_t {
   kRelease,
   kKeepSpan,
   kDropCached,
+  kSetQuotas,
   kDropAll,
   kExport,
   kImport,

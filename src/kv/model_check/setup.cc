@@ -71,6 +71,13 @@ std::vector<CacheSetup> SingleSetups() {
        .groups = {Full(4, 64)},
        .budget_bytes = 24 * 64,
        .span_bytes = 6 * 64},
+      {.name = "quotas",
+       .help = "accounts with shares and floors that change",
+       .groups = {Full(4, 64)},
+       .budget_bytes = 24 * 64,
+       .num_namespaces = 4,
+       .num_words = 2,
+       .has_quotas = true},
   };
 }
 
@@ -140,6 +147,13 @@ std::vector<CacheSetup> HybridSetups() {
        .budget_bytes = 10 * 1536,
        .min_slab_bytes = 1536,
        .has_tier = true},
+      {.name = "quotas-hybrid",
+       .help = "three groups, accounts with shares and floors that change",
+       .groups = {Full(4, 64), Window(6, 128, 1), State(192, 1)},
+       .budget_bytes = 10 * 1536,
+       .min_slab_bytes = 1536,
+       .num_namespaces = 4,
+       .has_quotas = true},
   };
 }
 

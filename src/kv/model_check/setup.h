@@ -23,6 +23,7 @@ struct CacheSetup {
   size_t span_bytes = 0;
   size_t num_namespaces = 2;
   uint32_t num_words = 3;     // different tokens in texts
+  bool has_quotas = false;    // of two accounts, which change
   bool has_tier = false;      // slow, reordering, failing and damaging
   bool has_waits = true;      // else nobody waits for anybody, and windows slide exactly
   bool has_refusals = false;  // the store refuses memory now and then
