@@ -76,6 +76,8 @@ struct Request {
   // Who shares cached text: those of the group. None: those of the tenant, whose text no group
   // sees.
   std::optional<std::string> cache_group = {};
+  // Separates the tenant's own prompts further: those of equal salts share, and with no group.
+  std::optional<std::string> cache_salt = {};
   CacheUse cache = {};
 
   // A reader that is so many chunks behind makes its request pause. 0: no bound.
@@ -128,6 +130,7 @@ std::string_view ToString(LifecycleEvent::Kind kind);
 enum class WaitCause {
   kTurn,    // max_running sequences, or the tokens of a step
   kMemory,  // blocks
+  kShare,   // blocks: its tenant has as many as it may
   kPrefix,  // that another request computes
   kTier,    // a load
   kReader,  // who is behind

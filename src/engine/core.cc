@@ -77,6 +77,11 @@ Result<kv::NamespaceId> Core::NamespaceOf(const Request& request) {
 }
 void Core::CheckInvariants() const { impl_->CheckInvariants(); }
 
+// Tokens that a sequence of it may have.
+size_t Core::Impl::ContextOf(const Request& request) const {
+  return std::min(context_, scheduler_.capacity_tokens(AccountOf(request)));
+}
+
 Status Core::Impl::CheckFits(const Request& request) const {
   const size_t num_prompt = request.tokens.size();
   const uint32_t vocab_size = parts_.executor->info().vocab_size;
@@ -95,7 +100,8 @@ Status Core::Impl::CheckFits(const Request& request) const {
   const size_t num_new = request.max_tokens.value_or(1);
   // The last token has no successor, so needs no room.
   const size_t needed = num_prompt + num_new - std::min<size_t>(num_new, 1);
-  if (needed <= context_) return {};
+  const size_t context = ContextOf(request);
+  if (needed <= context) return {};
   const size_t positions = parts_.executor->info().max_positions;
   if (needed > positions) {
     return Errorf(ErrorCode::kInvalidArgument,
@@ -103,10 +109,12 @@ Status Core::Impl::CheckFits(const Request& request) const {
                   "lower max_tokens or raise the context",
                   num_prompt, num_new, positions);
   }
+  const char* const whose =
+      needed > context_ ? "all KV memory together" : "what this tenant may have of the KV memory";
   return Errorf(ErrorCode::kOutOfMemory,
-                "{} prompt tokens and {} new ones can never fit: all KV memory together has room "
-                "for {}: shorten the prompt, lower max_tokens or give the KV cache more memory",
-                num_prompt, num_new, context_);
+                "{} prompt tokens and {} new ones can never fit: {} has room for {}: shorten the "
+                "prompt, lower max_tokens or give the KV cache more memory",
+                num_prompt, num_new, whose, context);
 }
 
 // If too many wait, the last in line goes, if it is less important than the newcomer.
@@ -158,6 +166,7 @@ Result<kv::NamespaceId> Core::Impl::NamespaceOf(const Request& request) {
   if (known != namespaces_.end()) return known->second;
   kv::NamespaceSpec spec = parts_.ns;
   spec.tenant = group;
+  spec.account = AccountOf(request);
   KVERN_ASSIGN_OR_RETURN(const kv::NamespaceId ns, parts_.cache->OpenNamespace(spec));
   namespaces_.emplace(std::move(group), ns);
   return ns;
@@ -185,11 +194,13 @@ Result<RequestId> Core::Impl::Submit(Request request, ReplySink* sink,
   live->request.sampling.seed = live->request.seed.value_or(live->request.sampling.seed);
   live->sink = sink;
   live->ns = ns;
+  live->account = AccountOf(live->request);
   live->tenant = TenantOf(live->request.tenant);
   ++live->tenant->num_live;
   live->arrival_us = std::min(arrival_us.value_or(now_us_), now_us_);
   const size_t num_prompt = live->request.tokens.size();
-  live->max_tokens = live->request.max_tokens.value_or(context_ + 1 - num_prompt);
+  const size_t context = ContextOf(live->request);
+  live->max_tokens = live->request.max_tokens.value_or(context + 1 - num_prompt);
   live->report.id = last_id_;
   live->report.seed = live->request.sampling.seed;
   live->report.prompt_tokens = num_prompt;
@@ -323,7 +334,8 @@ namespace {
 std::optional<WaitCause> WaitCauseOf(const Sequence& sequence) {
   switch (sequence.phase) {
     case Phase::kWaiting:
-      return sequence.blocked_bytes > 0 ? WaitCause::kMemory : WaitCause::kTurn;
+      if (sequence.blocked_bytes == 0) return WaitCause::kTurn;
+      return sequence.lacks_share ? WaitCause::kShare : WaitCause::kMemory;
     case Phase::kWaitingPrefix:
       return WaitCause::kPrefix;
     case Phase::kLoading:

@@ -44,6 +44,7 @@ class Core::Impl {
 
  private:
   Status CheckFits(const Request& request) const;
+  size_t ContextOf(const Request& request) const;
   Status MakeQueueRoom(const Request& request);
   Tenant* TenantOf(const std::string& name);
 

@@ -62,6 +62,8 @@ std::string_view ToString(WaitCause cause) {
       return "turn";
     case WaitCause::kMemory:
       return "memory";
+    case WaitCause::kShare:
+      return "share";
     case WaitCause::kPrefix:
       return "prefix";
     case WaitCause::kTier:

@@ -1,5 +1,7 @@
 #include "engine/request_check.h"
 
+#include <fmt/core.h>
+
 #include "text/utf8.h"
 
 namespace kvern::engine {
@@ -51,7 +53,19 @@ Status CheckRequest(const Request& request) {
   return {};
 }
 
+std::string AccountOfTenant(const std::string& tenant) {
+  return tenant.empty() ? "" : "tenant " + tenant;
+}
+
+std::string AccountOf(const Request& request) {
+  const bool is_group = request.cache_group && !request.cache_group->empty() && !request.cache_salt;
+  return is_group ? "group " + *request.cache_group : AccountOfTenant(request.tenant);
+}
+
 std::string SharingGroupOf(const Request& request) {
+  if (request.cache_salt) {
+    return fmt::format("salt {} {} {}", request.tenant.size(), request.tenant, *request.cache_salt);
+  }
   const std::string& name = request.cache_group.value_or(request.tenant);
   if (name.empty()) return "";
   return (request.cache_group ? "group " : "tenant ") + name;

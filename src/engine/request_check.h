@@ -23,6 +23,11 @@ inline constexpr int64_t kMaxTimeUs = 1'000'000'000'000'000;  // decades: sums d
 // Errors: kInvalidArgument, naming the field.
 Status CheckRequest(const Request& request);
 
+// Whose quota its blocks count for: its tenant's, unless a group has them.
+std::string AccountOf(const Request& request);
+// The account of a tenant's own requests.
+std::string AccountOfTenant(const std::string& tenant);
+
 // Requests of which this is the same share cached text. No group is named like a tenant is, so
 // nobody gets at a tenant's text by naming it. An empty name: everybody without tenant.
 std::string SharingGroupOf(const Request& request);

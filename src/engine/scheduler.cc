@@ -16,6 +16,7 @@ Scheduler::Scheduler(const CoreParts& parts, const SchedulingPolicy* policy,
       queue_(policy, options.ageing_us, parts.cache) {
   const kv::KvCacheOptions& kv_options = cache_.options();
   block_tokens_ = kv_options.groups[0].block_tokens;
+  has_one_group_ = kv_options.groups.size() == 1;
   size_t num_zero_blocks = 0;
   for (const kv::GroupSpec& group : kv_options.groups) {
     block_bytes_ += group.block_bytes;
@@ -83,11 +84,6 @@ size_t Scheduler::BlocksOf(size_t num_tokens) const {
   return (num_tokens + block_tokens_ - 1) / block_tokens_;
 }
 
-size_t Scheduler::AvailableBytes() const {
-  const kv::StateCounts bytes = cache_.stats().bytes;
-  return bytes.free + bytes.cached;
-}
-
 // ---- A step
 
 std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
@@ -102,7 +98,7 @@ std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
   failures_.clear();
   work_ = 0;
   num_decodes_ = 0;
-  has_prefill_ = has_chunk_ = is_kv_bound_ = is_queue_bound_ = false;
+  has_prefill_ = has_chunk_ = has_yielded_ = is_kv_bound_ = is_queue_bound_ = false;
   cache_.SetTime(now_us);
   cache_.PollTier();
   TakeEvents();
@@ -122,7 +118,7 @@ std::span<const ScheduledSlice> Scheduler::Schedule(int64_t now_us) {
   }
   // What was let go of at the end may be what the next step needs.
   const bool has_come = slices_.empty() && TakeEvents();
-  goes_on_ = slices_.empty() && (has_loaded || has_come);
+  goes_on_ = slices_.empty() && (has_loaded || has_come || has_yielded_);
   counts_.steps_kv_bound += is_kv_bound_ ? 1 : 0;
   counts_.steps_queue_bound += is_queue_bound_ ? 1 : 0;
   return slices_;
@@ -353,76 +349,6 @@ void Scheduler::Plan(ScheduledSlice slice) {
   slices_.push_back(slice);
 }
 
-// ---- Memory
-
-void Scheduler::CountBlocks(Sequence& sequence, size_t num_tokens) {
-  LiveRequest& request = *sequence.request;
-  const size_t num_blocks = BlocksOf(num_tokens);
-  request.num_blocks += num_blocks - sequence.num_blocks;
-  sequence.num_blocks = num_blocks;
-  request.report.blocks_peak = std::max(request.report.blocks_peak, request.num_blocks);
-}
-
-// Reserves, and lets others yield where they must.
-bool Scheduler::MakeRoom(Sequence& sequence, size_t num_tokens) {
-  while (!sequence.kv->Reserve(num_tokens).ok()) {
-    is_kv_bound_ = true;
-    Sequence* const victim = Victim(sequence);
-    if (victim == nullptr) return false;
-    Unplan(*victim);
-    Preempt(*victim, now_us_);
-  }
-  return true;
-}
-
-// What fits by the numbers can still be refused: by the machine, which is out of memory.
-void Scheduler::FailIfAlone(Sequence& sequence) {
-  if (running_.size() > 1 || !loading_.empty()) return;
-  const Status status = sequence.kv->Reserve(1);
-  if (!status.ok()) failures_.push_back({&sequence, status.error()});
-}
-
-// Who yields to `sequence`: one whose reader is behind, else the last in rank behind it.
-Sequence* Scheduler::Victim(const Sequence& sequence) const {
-  Sequence* victim = nullptr;
-  Rank last = RankOf(sequence);
-  for (Sequence* const other : running_) {
-    if (other == &sequence) continue;
-    if (other->is_paused) return other;
-    const Rank rank = RankOf(*other);
-    if (rank <= last) continue;
-    victim = other;
-    last = rank;
-  }
-  return victim;
-}
-
-void Scheduler::Preempt(Sequence& sequence, int64_t now_us) {
-  sequence.request->Log(LifecycleEvent::Kind::kPreempted, now_us, sequence.completion,
-                        sequence.kv->committed());
-  ++sequence.request->report.preemptions;
-  ++counts_.preemptions;
-  CountBlocks(sequence, 0);
-  DropChunk(sequence);
-  sequence.kv.reset();
-  sequence.has_loaded = false;
-  std::erase(running_, &sequence);
-  if (proposer_ != nullptr) proposer_->Forget(sequence.key());
-  Add(&sequence);
-}
-
-// Takes back what this step wanted of it.
-void Scheduler::Unplan(const Sequence& sequence) {
-  const auto found = std::ranges::find(slices_, &sequence, &ScheduledSlice::sequence);
-  if (found == slices_.end()) return;
-  std::vector<TokenId>& tokens = found->sequence->tokens;
-  tokens.resize(tokens.size() - found->num_drafts);
-  tokens_left_ += found->num_tokens;
-  work_ -= found->work;
-  num_decodes_ -= found->is_decode ? 1 : 0;
-  slices_.erase(found);
-}
-
 // ---- Admission
 
 kv::Prompt Scheduler::PromptOf(const Sequence& sequence) const {
@@ -440,6 +366,7 @@ void Scheduler::AdmitWaiting() {
   const bool may_admit =
       running_.size() < options_.max_running || std::ranges::any_of(running_, &Sequence::is_paused);
   if (tokens_left_ > 0 && may_admit) queue_.Look();
+  for (Sequence* const sequence : queue_.sequences()) sequence->is_set_aside = false;
   while (Sequence* const sequence = queue_.Best(now_us_)) {
     const bool has_slot = running_.size() < options_.max_running;
     if (tokens_left_ == 0 || (!has_slot && !YieldTo(*sequence))) {
@@ -449,7 +376,15 @@ void Scheduler::AdmitWaiting() {
     const Admission admission = TryAdmit(*sequence);
     is_kv_bound_ |= admission == Admission::kNoRoom;
     is_queue_bound_ |= admission == Admission::kNoTurn;
+    if (admission == Admission::kNoShare) SetAside(sequence->request->account);
     if (admission == Admission::kNoRoom || admission == Admission::kNoTurn) return;
+  }
+}
+
+// Those of an account at its share keep their order, and others go before them.
+void Scheduler::SetAside(const std::string& account) {
+  for (Sequence* const sequence : queue_.sequences()) {
+    sequence->is_set_aside |= sequence->request->account == account;
   }
 }
 
@@ -482,9 +417,8 @@ bool Scheduler::AwaitOthers(Sequence& sequence) {
 
 Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
   LiveRequest& request = *sequence.request;
-  if (sequence.blocked_bytes > 0 && !running_.empty() && !sequence.lease && !sequence.waiter &&
-      AvailableBytes() <= sequence.blocked_bytes) {
-    return Admission::kNoRoom;
+  if (IsBlockedStill(sequence)) {
+    return sequence.lacks_share ? Admission::kNoShare : Admission::kNoRoom;
   }
   sequence.tokens.reserve(sequence.num_prompt() + request.max_tokens);
   if (!sequence.lease) {
@@ -501,11 +435,12 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
     sequence.lease.reset();
     return Admission::kNoTurn;
   }
-  while (!Fits(sequence, found) && (YieldTo(sequence) || DropLease(&sequence))) {
+  Lack lack = LackToAdmit(sequence, found);
+  while (lack != Lack::kNothing && (YieldTo(sequence, lack) || DropLease(&sequence))) {
+    lack = LackToAdmit(sequence, found);
   }
   std::optional<Result<kv::Sequence>> admitted;
-  const bool is_alone = running_.empty();
-  if (is_alone || Fits(sequence, found)) {
+  if (lack == Lack::kNothing || !IsHelpedByRunning(sequence, lack)) {
     admitted = cache_.Admit(lease, {.priority = request.request.priority,
                                     .publish = request.request.cache.publish,
                                     .is_resume = sequence.was_admitted,
@@ -513,11 +448,14 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
   }
   sequence.lease.reset();
   if (!admitted || !admitted->ok()) {
-    if (admitted && is_alone && loading_.empty()) {
-      failures_.push_back({&sequence, admitted->error()});
+    if (admitted) {
+      const size_t num_wanted = BlocksOf(found + prefill.num_tokens) - found / block_tokens_;
+      const kv::Room room = cache_.RoomFor(sequence.request->ns);
+      const bool is_too_much = num_wanted * block_bytes_ > room.share;
+      lack = is_too_much && room.share < room.pool ? Lack::kShare : Lack::kPool;
+      if (IsAlone(sequence, lack)) failures_.push_back({&sequence, admitted->error()});
     }
-    sequence.blocked_bytes = std::max<size_t>(1, AvailableBytes());
-    return Admission::kNoRoom;
+    return Block(sequence, lack);
   }
   queue_.Remove(&sequence);
   Start(sequence, std::move(**admitted));
@@ -545,30 +483,6 @@ bool Scheduler::DropLease(const Sequence* but) {
     return true;
   }
   return false;
-}
-
-// Whether all that it lacks is there, beside what the others that are in their prefill still lack.
-bool Scheduler::Fits(const Sequence& sequence, size_t num_found) const {
-  size_t needed = BlocksOf(sequence.tokens.size() + 1) - num_found / block_tokens_;
-  for (const Sequence* other : running_) {
-    needed += BlocksOf(other->tokens.size() + 1) - BlocksOf(other->kv->length());
-  }
-  if (!running_.empty()) {
-    needed += static_cast<size_t>(options_.watermark * static_cast<double>(capacity_blocks_));
-  }
-  return needed * block_bytes_ <= AvailableBytes();
-}
-
-// Makes one that runs yield to one that waits: whose reader is behind, or whose priority is lower.
-bool Scheduler::YieldTo(const Sequence& sequence) {
-  Sequence* const victim = Victim(sequence);
-  if (victim == nullptr) return false;
-  const int priority = sequence.request->request.priority;
-  const bool is_lower = policy_.by_priority && victim->kv->effective_priority() < priority;
-  if (!victim->is_paused && !is_lower) return false;
-  Unplan(*victim);
-  Preempt(*victim, now_us_);
-  return true;
 }
 
 }  // namespace kvern::engine

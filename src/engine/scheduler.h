@@ -5,6 +5,7 @@
 //     them well, one chunk takes several steps, in each as many layers as there is time for.
 //   - A sequence is admitted when the blocks that it and those admitted before it still lack are
 //     there, its own hit pinned (G3). Who finds its prefix being computed waits for it (K6).
+//   - Who lacks its account's share waits for its own account alone, and nobody waits behind it.
 //   - Every block of a step is promised before anything is computed (G2). Where there is none, the
 //     last in rank yields: what it computed is left to the prefix cache, and it waits again, with
 //     its arrival. Ranks are a fixed order, so nobody takes turns at yielding, and the first is
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -96,6 +98,8 @@ class Scheduler {
   const SchedulerCounts& counts() const { return counts_; }
   // Tokens that all blocks have room for.
   size_t capacity_tokens() const { return capacity_blocks_ * block_tokens_; }
+  // … and those that an account may have. Any thread.
+  size_t capacity_tokens(const std::string& account) const;
 
  private:
   // What a sequence may compute of its prompt now.
@@ -103,11 +107,15 @@ class Scheduler {
     size_t num_tokens = 0;
     bool is_chunk = false;
   };
-  enum class Admission { kAdmitted, kWaits, kNoRoom, kNoTurn };
+  enum class Admission { kAdmitted, kWaits, kNoRoom, kNoShare, kNoTurn };
+  // Which memory does not suffice.
+  enum class Lack { kNothing, kPool, kShare };
 
   Rank RankOf(const Sequence& sequence) const;
   size_t BlocksOf(size_t num_tokens) const;
-  size_t AvailableBytes() const;
+  // Of whatever it lacked when it last did not fit.
+  size_t AvailableBytes(const Sequence& sequence) const;
+  Lack LackOf(const Sequence& sequence, size_t num_tokens) const;
 
   bool TakeEvents();  // whether any came
   bool PollLoads();   // whether any ended
@@ -136,7 +144,15 @@ class Scheduler {
   double TargetUs() const { return static_cast<double>(options_.target_token_us); }
 
   bool MakeRoom(Sequence& sequence, size_t num_tokens);
-  Sequence* Victim(const Sequence& sequence) const;
+  // Whether what `other` holds would help `sequence`.
+  static bool Helps(const Sequence& other, const Sequence& sequence, Lack lack) {
+    return lack != Lack::kShare || other.request->account == sequence.request->account;
+  }
+  Sequence* Victim(const Sequence& sequence, Lack lack) const;
+  bool IsHelpedByRunning(const Sequence& sequence, Lack lack) const;
+  bool IsAlone(const Sequence& sequence, Lack lack) const;
+  bool IsBlockedStill(const Sequence& sequence) const;
+  Admission Block(Sequence& sequence, Lack lack) const;
   bool DropLease(const Sequence* but);
   void FailIfAlone(Sequence& sequence);
   void CountBlocks(Sequence& sequence, size_t num_tokens);
@@ -145,8 +161,9 @@ class Scheduler {
   void AdmitWaiting();
   bool AwaitOthers(Sequence& sequence);
   Admission TryAdmit(Sequence& sequence);
-  bool Fits(const Sequence& sequence, size_t num_found) const;
-  bool YieldTo(const Sequence& sequence);
+  Lack LackToAdmit(const Sequence& sequence, size_t num_found) const;
+  bool YieldTo(const Sequence& sequence, Lack lack = Lack::kPool);
+  void SetAside(const std::string& account);
   void Start(Sequence& sequence, kv::Sequence blocks);
   kv::Prompt PromptOf(const Sequence& sequence) const;
 
@@ -158,6 +175,7 @@ class Scheduler {
   size_t block_tokens_ = 0, block_bytes_ = 0, capacity_blocks_ = 0;
   size_t max_rollback_ = SIZE_MAX;
   bool has_full_groups_only_ = true;
+  bool has_one_group_ = true;
   uint32_t num_layers_ = 1;
   size_t kept_tokens_ = 0;  // of a step, for prefill where some is wanted
   size_t max_chunk_tokens_ = 0;
@@ -180,6 +198,7 @@ class Scheduler {
   double work_ = 0;
   bool has_prefill_ = false, is_kv_bound_ = false, is_queue_bound_ = false;
   bool has_chunk_ = false;
+  bool has_yielded_ = false;  // somebody
   size_t num_decodes_ = 0;
   bool goes_on_ = false;
   std::vector<Failure> failures_;

@@ -58,6 +58,8 @@ struct Sequence {
   bool is_paused = false;        // its reader is behind
   bool distrusts_cache = false;  // what it found there was wrong: computes everything
   size_t blocked_bytes = 0;      // what was available when it last did not fit; 0: it did
+  bool lacks_share = false;      // it was its account's share that did not suffice
+  bool is_set_aside = false;     // for this step: its account is at its share
   size_t num_found = 0;          // in the cache, when the queue last looked
   uint64_t last_step = 0;        // in which it computed something
   size_t chunk_tokens = 0;       // that have blocks, but are not through all layers …
@@ -80,6 +82,7 @@ struct LiveRequest {
   Request request;
   ReplySink* sink = nullptr;
   kv::NamespaceId ns{};
+  std::string account;  // whose quota counts; empty: nobody's
   Tenant* tenant = nullptr;
   int64_t arrival_us = 0;
   std::optional<int64_t> deadline_us;                // of the clock

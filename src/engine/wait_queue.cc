@@ -49,7 +49,7 @@ Sequence* WaitQueue::Best(int64_t now_us) const {
   Sequence* best = nullptr;
   Place best_place{};
   for (Sequence* const sequence : sequences_) {
-    if (sequence->is_paused) continue;
+    if (sequence->is_paused || sequence->is_set_aside) continue;
     const Place place = PlaceOf(*sequence, now_us);
     if (best == nullptr || Before(place, best_place)) {
       best = sequence;

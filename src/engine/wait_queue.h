@@ -29,7 +29,7 @@ class WaitQueue {
   // step: it takes time in proportion to their prompts.
   void Look();
 
-  // The next that is not paused; nullptr if there is none.
+  // The next that is neither paused nor set aside; nullptr if there is none.
   Sequence* Best(int64_t now_us) const;
 
   const std::vector<Sequence*>& sequences() const { return sequences_; }

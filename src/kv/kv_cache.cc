@@ -237,9 +237,7 @@ Status KvCache::SetQuotas(std::span<const AccountQuota> quotas) {
   return {};
 }
 
-Room KvCache::RoomFor(NamespaceId ns) const {
-  return impl_->prefixes.RoomFor(impl_->OwnerOf(ns));
-}
+Room KvCache::RoomFor(NamespaceId ns) const { return impl_->prefixes.RoomFor(impl_->OwnerOf(ns)); }
 
 Quota KvCache::quota(std::string_view account) const {
   const ReaderLock lock(impl_->mutex);

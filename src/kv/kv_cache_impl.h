@@ -148,7 +148,7 @@ struct KvCache::Impl {
   std::map<std::string, NamespaceId> namespace_ids;                       // by canonical spelling
   std::map<std::string, OwnerId, std::less<>> accounts;                   // guarded by mutex
   std::map<OwnerId, Quota> quotas;                                        // the same
-  uint32_t num_owners = 1;  // the first has the library's own zero blocks
+  uint32_t num_owners = 1;                          // the first has the library's own zero blocks
   std::vector<std::optional<BlockId>> zero_blocks;  // by group; full groups have none
   uint64_t last_sequence = 0;
   size_t num_handles = 0;
@@ -215,7 +215,8 @@ struct KvCache::Impl {
   void FinishLoad(Lease::Impl& lease, BlockLoad& load);
   Error Refused(const RecordError& error);  // counts it
   // The bytes of a record that proved what it is, in a new block from a promise.
-  Result<BlockId> Unpack(const RecordIdentity& identity, std::span<const std::byte> record, BlockPromise& promise);
+  Result<BlockId> Unpack(const RecordIdentity& identity, std::span<const std::byte> record,
+                         BlockPromise& promise);
   size_t Install(Lease::Impl& lease);
   // Puts blocks from outside after `node`, which the caller pins; the caller's references end.
   // Moves the pin to the new end. Returns the blocks that are in the tree now.

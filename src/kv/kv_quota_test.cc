@@ -132,8 +132,8 @@ TEST(KvQuotaTest, QuotasChangeAndGo) {
 TEST(KvQuotaTest, FloorsThatDoNotFitAreRefused) {
   Tenants tenants(10);
   ASSERT_TRUE(tenants.Set({{"ann", {.floor_bytes = 6 * kBlock}}}).ok());
-  const Status status = tenants.Set(
-      {{"ann", {.floor_bytes = 6 * kBlock}}, {"bob", {.floor_bytes = 5 * kBlock}}});
+  const Status status =
+      tenants.Set({{"ann", {.floor_bytes = 6 * kBlock}}, {"bob", {.floor_bytes = 5 * kBlock}}});
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
   EXPECT_NE(status.error().message.find("the floor of bob"), std::string::npos);

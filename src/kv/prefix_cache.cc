@@ -279,9 +279,7 @@ void PrefixCache::FreeDetached(Node* node) {
 
 // ---- Spans
 
-size_t PrefixCache::FullBytes(const Node& node) const {
-  return leaf_bytes_ * node.num_blocks();
-}
+size_t PrefixCache::FullBytes(const Node& node) const { return leaf_bytes_ * node.num_blocks(); }
 
 SpanGrant PrefixCache::KeepSpan(NamespaceId ns, std::span<const TokenId> tokens, int64_t ttl_us) {
   if (ttl_us <= 0) return EndSpansOf(ns, tokens);

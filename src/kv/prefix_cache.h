@@ -241,7 +241,7 @@ class PrefixCache {
   RadixTree tree_;
   std::vector<GroupId> full_groups_;
   std::vector<GroupId> aux_groups_;  // window and state
-  size_t leaf_bytes_ = 0;  // that evicting one block of all full groups frees
+  size_t leaf_bytes_ = 0;            // that evicting one block of all full groups frees
   Order common_;
   std::map<OwnerId, Account> accounts_;  // that have or had a quota
   EvictionHistory history_;

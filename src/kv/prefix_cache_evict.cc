@@ -19,7 +19,8 @@ void PrefixCache::AddCandidate(Node* node) {
   CHECK(!node->is_candidate && node->num_pins == 0 && node->is_leaf() && !node->is_root());
   node->is_candidate = true;
   node->level = LevelOf(*node);
-  PolicyOf(*node).Add({.item = node->id,
+  PolicyOf(*node).Add(
+      {.item = node->id,
        .key = node->blocks.back().chain,
        .bytes = FullBytes(*node),
        .recompute_cost = options_.recompute_cost(node->position, node->tokens.size()),

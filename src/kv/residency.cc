@@ -217,9 +217,8 @@ void KvCache::Impl::FinishLoad(Lease::Impl& lease, BlockLoad& load) {
   const size_t position = (lease.num_blocks + load.block) * block_tokens;
   const auto tokens = lease.prompt.tokens.subspan(position, block_tokens);
   const RecordIdentity identity = IdentityOf(lease.prompt.ns, load.group, parent, position, tokens);
-  Result<BlockId> block =
-      bytes->ok() ? Unpack(identity, **bytes, lease.promises[Index(load.group)])
-                  : Result<BlockId>(bytes->error());
+  Result<BlockId> block = bytes->ok() ? Unpack(identity, **bytes, lease.promises[Index(load.group)])
+                                      : Result<BlockId>(bytes->error());
   if (block.ok()) {
     load.state = LoadState::kLoaded;
     load.loaded = *block;

@@ -48,6 +48,7 @@ class Client final : public ReplySink {
   uint64_t num_steps_live = 0;
   bool is_cancelled = false;
   bool is_stranger = false;  // nobody shares its texts
+  size_t least_room = 0;     // tokens that its tenant could have, since it came
 
  private:
   struct Progress {

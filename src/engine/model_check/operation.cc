@@ -6,12 +6,19 @@ namespace kvern::engine::model_check {
 namespace {
 
 constexpr kv::model_check::ActionRow<Action> kActions[] = {
-    {Action::kSubmit, "submit", 60},     {Action::kBurst, "burst", 12},
-    {Action::kStep, "step", 150},        {Action::kCancel, "cancel", 12},
-    {Action::kRead, "read", 25},         {Action::kPass, "pass", 10},
-    {Action::kSkill, "skill", 5},        {Action::kDropCached, "drop-cached", 2},
-    {Action::kRestart, "restart", 1},    {Action::kFailSlice, "fail-slice", 5},
-    {Action::kFailStep, "fail-step", 3}, {Action::kTierFault, "tier-fault", 10},
+    {Action::kSubmit, "submit", 60},
+    {Action::kBurst, "burst", 12},
+    {Action::kStep, "step", 150},
+    {Action::kCancel, "cancel", 12},
+    {Action::kRead, "read", 25},
+    {Action::kPass, "pass", 10},
+    {Action::kSkill, "skill", 5},
+    {Action::kDropCached, "drop-cached", 2},
+    {Action::kSetQuotas, "set-quotas", 4},
+    {Action::kRestart, "restart", 1},
+    {Action::kFailSlice, "fail-slice", 5},
+    {Action::kFailStep, "fail-step", 3},
+    {Action::kTierFault, "tier-fault", 10},
 };
 static_assert(std::size(kActions) == kNumActions);
 
@@ -24,6 +31,8 @@ bool IsOf(const EngineSetup& setup, Action action) {
     case Action::kFailSlice:
     case Action::kFailStep:
       return setup.has_faults;
+    case Action::kSetQuotas:
+      return setup.has_quotas;
     case Action::kTierFault:
       return setup.has_tier;
     default:

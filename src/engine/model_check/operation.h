@@ -23,6 +23,7 @@ enum class Action : uint8_t {
   kPass,   // time passes
   kSkill,  // drafts get better or worse
   kDropCached,
+  kSetQuotas,
   kRestart,  // the engine is destroyed with everybody in it, and another goes on with its cache
   kFailSlice,
   kFailStep,

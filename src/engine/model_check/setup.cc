@@ -46,6 +46,23 @@ std::vector<EngineSetup> MemorySetups() {
        .eviction = "s3fifo",
        .context = 300,
        .span_blocks = 8},
+      {.name = "quotas",
+       .help = "tenants with shares and floors that change",
+       .scheduler = {.step_tokens = 96},
+       .num_blocks = 30,
+       .context = 300,
+       .mean_new = 30,
+       .has_quotas = true},
+      {.name = "quotas-window",
+       .help = "the same in two groups, with priorities and drafts",
+       .scheduler = {.policy = "priority", .step_tokens = 96, .ageing_us = 30'000},
+       .speculation = {.max_draft = 4},
+       .groups = {FullGroup(), WindowGroup(40, 8)},
+       .num_blocks = 100,
+       .context = 300,
+       .mean_new = 30,
+       .has_proposer = true,
+       .has_quotas = true},
   };
 }
 

@@ -27,6 +27,7 @@ struct EngineSetup {
   size_t max_live = 12;    // requests; beyond it nobody comes
   size_t span_blocks = 0;  // that a tenant may protect
   bool has_proposer = false;
+  bool has_quotas = false;    // of the tenants, which change
   bool has_tier = false;      // slow, reordering, failing and damaging
   bool has_faults = false;    // slices that fail, steps that are refused, sinks that throw
   bool has_overlong = false;  // requests that can never fit

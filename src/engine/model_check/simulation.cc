@@ -133,6 +133,9 @@ void Simulation::Do(const Operation& operation) {
     case Action::kDropCached:
       cache_->DropCached();
       break;
+    case Action::kSetQuotas:
+      SetQuotas(random);
+      break;
     case Action::kRestart:
       Restart();
       break;
@@ -197,6 +200,7 @@ void Simulation::CheckStalled() {
   if (!wake_us && !is_reader_behind) FailStalled();
   if (wake_us) return;
   Require(!core_->Step(), "a step computes something where the one before could not");
+  Retire();  // whom it may have failed
 }
 
 void Simulation::CheckAfterStep(int64_t begin_us) {
@@ -311,6 +315,8 @@ void Simulation::CheckFailure(const Client& client) {
               executor_->counts().failed_slices);
       return;
     case ErrorCode::kOutOfMemory:
+      // A share may have been lowered, or a floor of another raised.
+      if (NumNeeded(client.request()) > client.least_room) return;
       ++num_out_of_memory_;
       Require(num_out_of_memory_ <= executor_->counts().failed_lone_steps,
               "a request failed without being alone in a step: {}", error.message);
@@ -353,7 +359,8 @@ void Simulation::Count(const Client& client) {
       turn.waited_us = client.arrival_us + event.time_us;
     }
   }
-  turns_.push_back(turn);
+  // Who is at a share lets others go first.
+  if (!setup_.has_quotas) turns_.push_back(turn);
 }
 
 // Takes leave of those that have finished.

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -106,7 +107,10 @@ class Simulation {
   Reading MakeReading(SplitMix64& random) const;
   Text MakePrompt(const Operation& operation, SplitMix64& random) const;
   void AddTail(Text& text, size_t num_tokens, SplitMix64& random) const;
-  size_t num_room_tokens() const;  // in all blocks together
+  size_t num_room_tokens() const;                        // in all blocks together
+  size_t num_room_tokens(const Request& request) const;  // as far as its tenant may have them
+  static size_t NumNeeded(const Request& request);
+  void SetQuotas(SplitMix64& random);
 
   void Cancel(const Operation& operation);
   void Read(const Operation& operation);
@@ -163,7 +167,8 @@ class Simulation {
   };
   CoreCounts of_core_;
   uint64_t num_strangers_ = 0;
-  uint64_t num_barren_steps_ = 0;  // in a row, that claim to have computed
+  std::map<std::string, kv::Quota> quotas_;  // by tenant
+  uint64_t num_barren_steps_ = 0;            // in a row, that claim to have computed
   uint64_t trace_ = 0;
 };
 

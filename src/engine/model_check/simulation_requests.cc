@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/model_check/simulation.h"
+#include "engine/request_check.h"
 
 namespace kvern::engine::model_check {
 
@@ -11,13 +12,13 @@ namespace {
 
 constexpr std::string_view kTenants[] = {"", "a", "b"};
 
+}  // namespace
+
 // Tokens that must have room. The last of an answer has no successor, so needs none.
-size_t NumNeeded(const Request& request) {
+size_t Simulation::NumNeeded(const Request& request) {
   const size_t num_new = request.max_tokens.value_or(1);
   return request.tokens.size() + num_new - std::min<size_t>(num_new, 1);
 }
-
-}  // namespace
 
 size_t Simulation::num_room_tokens() const {
   size_t num_zero_blocks = 0;
@@ -25,6 +26,46 @@ size_t Simulation::num_room_tokens() const {
     num_zero_blocks += group.kind != kv::GroupKind::kFull;
   }
   return (setup_.num_blocks / setup_.groups.size() - num_zero_blocks) * kBlockTokens;
+}
+
+size_t Simulation::num_room_tokens(const Request& request) const {
+  const size_t block_bytes = kBlockBytes * setup_.groups.size();
+  const size_t all = setup_.num_blocks / setup_.groups.size();
+  size_t most = num_room_tokens(), share = SIZE_MAX;
+  for (const auto& [tenant, quota] : quotas_) {
+    if (!request.cache_group && request.tenant == tenant) {
+      // One block more for rows that are copied, where there are several groups.
+      const size_t spare = setup_.groups.size() > 1 ? block_bytes : 0;
+      share = quota.share_bytes - std::min(quota.share_bytes, spare);
+    } else {
+      most -= std::min(most, quota.floor_bytes / block_bytes * kBlockTokens);
+    }
+  }
+  return std::min(most, std::min(share / block_bytes, all) * kBlockTokens);
+}
+
+// Shares that some requests fit into, and floors that leave others some memory.
+void Simulation::SetQuotas(SplitMix64& random) {
+  const size_t block_bytes = kBlockBytes * setup_.groups.size();
+  const size_t num_blocks = setup_.num_blocks / setup_.groups.size();
+  quotas_.clear();
+  std::vector<kv::AccountQuota> rows;
+  for (const std::string tenant : {"a", "b"}) {
+    if (random.Below(4) == 0) continue;
+    kv::Quota quota;
+    if (random.Below(3) > 0) quota.share_bytes = (2 + random.Below(num_blocks)) * block_bytes;
+    if (random.Below(3) > 0) {
+      const size_t most = std::min(quota.share_bytes / block_bytes, num_blocks / 3);
+      quota.floor_bytes = random.Below(most + 1) * block_bytes;
+    }
+    quotas_[tenant] = quota;
+    rows.push_back({AccountOfTenant(tenant), quota});
+  }
+  const Status status = cache_->SetQuotas(rows);
+  Require(status.ok(), "quotas: {}", status.ok() ? "" : status.error().message);
+  for (const auto& client : live_) {
+    client->least_room = std::min(client->least_room, num_room_tokens(client->request()));
+  }
 }
 
 void Simulation::AddTail(Text& text, size_t num_tokens, SplitMix64& random) const {
@@ -61,7 +102,7 @@ Simulation::Text Simulation::MakePrompt(const Operation& operation, SplitMix64& 
 
 void Simulation::SetLimits(Request& request, SplitMix64& random) const {
   request.max_tokens = 1 + random.Below(2 * setup_.mean_new);
-  if (random.Below(16) == 0) request.max_tokens.reset();
+  if (random.Below(16) == 0 && !setup_.has_quotas) request.max_tokens.reset();
   if (request.max_tokens && random.Below(64) > 0) {
     const size_t prompt = std::min(request.tokens.size(), setup_.context - 1);
     request.max_tokens = std::min(*request.max_tokens, setup_.context - prompt);
@@ -86,7 +127,8 @@ Request Simulation::MakeRequest(Text prompt, SplitMix64& random) const {
   request.n = random.Below(6) == 0 ? 1 + random.Below(4) : 1;
   SetLimits(request, random);
   request.priority = static_cast<int>(random.Below(5)) - 2;
-  request.tenant = random.Below(3) == 0 ? kTenants[random.Below(std::size(kTenants))] : "";
+  request.tenant =
+      setup_.has_quotas || random.Below(3) == 0 ? kTenants[random.Below(std::size(kTenants))] : "";
   if (random.Below(6) == 0) request.cache_group = "shared";
   request.cache.use = random.Below(12) > 0;
   request.cache.publish = random.Below(12) > 0;
@@ -127,10 +169,12 @@ void Simulation::Submit(Request request, Reading reading) {
     ++of_core_.refused;
     return CheckRefusal(request, id.error());
   }
-  Require(NumNeeded(request) <= rules_.context, "{} tokens were accepted, but {} fit",
-          NumNeeded(request), rules_.context);
+  const size_t most = std::min(rules_.context, num_room_tokens(request));
+  Require(NumNeeded(request) <= most, "{} tokens were accepted, but {} fit", NumNeeded(request),
+          most);
   client->id = *id;
   client->is_stranger = is_stranger;
+  client->least_room = most;
   Trace("request {}: {} tokens, {} new, n {}, tenant '{}', priority {}", static_cast<uint64_t>(*id),
         request.tokens.size(), request.max_tokens.value_or(0), request.n, request.tenant,
         request.priority);
@@ -147,8 +191,8 @@ void Simulation::CheckRefusal(const Request& request, const Error& error) const 
               setup_.context, error.message);
       return;
     case ErrorCode::kOutOfMemory:
-      Require(needed > num_room_tokens(), "{} tokens were refused, with room for {}: {}", needed,
-              num_room_tokens(), error.message);
+      Require(needed > num_room_tokens(request), "{} tokens were refused, with room for {}: {}",
+              needed, num_room_tokens(request), error.message);
       return;
     case ErrorCode::kOverloaded: {
       const EngineStats stats = core_->stats();

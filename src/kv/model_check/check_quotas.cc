@@ -65,8 +65,8 @@ void Checker::SetQuotas(const Operation& operation) {
   if (!status.ok()) return;
   quotas_ = std::move(quotas);
   for (const auto& [account, usage] : Usage()) {
-    const size_t most = std::max(QuotaOf(account).share_bytes,
-                                 usage.active_bytes + usage.reserved_bytes);
+    const size_t most =
+        std::max(QuotaOf(account).share_bytes, usage.active_bytes + usage.reserved_bytes);
     Require(Used(usage) <= most, "{} keeps {} bytes of a share of {}", account, Used(usage), most);
   }
 }

@@ -43,12 +43,14 @@ Checker::LiveSequence* Checker::Admit(LiveLease* lease, const Operation& operati
                 lease->real->num_partial_tokens() == lease->partial &&
                 lease->real->num_tier_tokens() == lease->tier,
             "a lease changed that was not admitted");
-    RequireRoomWasShort(lease->prompt().ns(), NumBlocks(lease->ram, hit + options.reserve_tokens), num_refused);
+    RequireRoomWasShort(lease->prompt().ns(), NumBlocks(lease->ram, hit + options.reserve_tokens),
+                        num_refused);
     return nullptr;
   }
   if (is_single_ && lease->partial > 0 && real->length() == lease->ram) {
     // The block to copy from was itself in the way.
-    RequireRoomWasShort(lease->prompt().ns(), NumBlocks(lease->ram, hit + options.reserve_tokens), num_refused);
+    RequireRoomWasShort(lease->prompt().ns(), NumBlocks(lease->ram, hit + options.reserve_tokens),
+                        num_refused);
     hit = lease->ram;
     lease->partial = 0;
     lease->lost_rows = true;
@@ -144,7 +146,8 @@ void Checker::Reserve(LiveSequence* sequence, size_t num_tokens) {
   Require(status.error().code == ErrorCode::kOutOfMemory, "Reserve: {}", status.error().message);
   RequireSameMemory(before);
   const size_t length = sequence->model.length();
-  RequireRoomWasShort(sequence->model.text().ns(), NumBlocks(length, length + num_tokens), num_refused);
+  RequireRoomWasShort(sequence->model.text().ns(), NumBlocks(length, length + num_tokens),
+                      num_refused);
 }
 
 bool Checker::Append(LiveSequence* sequence, size_t num_tokens, uint64_t seed) {
@@ -165,7 +168,8 @@ bool Checker::Append(LiveSequence* sequence, size_t num_tokens, uint64_t seed) {
     Require(num_tokens > model.promised, "{} tokens were promised, and {} are refused: {}",
             model.promised, num_tokens, status.error().message);
     RequireSameMemory(before);
-    RequireRoomWasShort(sequence->model.text().ns(), NumBlocks(length, length + num_tokens), num_refused);
+    RequireRoomWasShort(sequence->model.text().ns(), NumBlocks(length, length + num_tokens),
+                        num_refused);
     return false;
   }
   model.promised = 0;  // of this one Append()

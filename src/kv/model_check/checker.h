@@ -224,8 +224,8 @@ class Checker {
   std::map<std::string, Quota> quotas_;                 // by account
   std::map<std::string, NamespaceUsage> usage_before_;  // the call that wants memory
   std::map<std::string, NamespaceUsage> last_usage_;    // at the end of the last step
-  KvStats at_rest_;  // when nothing is cached or held
-  KvStats last_;     // at the end of the last step
+  KvStats at_rest_;                                     // when nothing is cached or held
+  KvStats last_;                                        // at the end of the last step
   uint64_t num_steps_ = 0;
   uint64_t num_arrivals_ = 0;
   uint64_t num_take_overs_ = 0;  // told

@@ -105,10 +105,7 @@ void SetOwner(const Call& call, FieldReader& fields, kvern::Request& request) {
                          ? request.priority
                          : std::min(request.priority, 0) + call.caller.priority;
   if (options.share_group) request.cache_group = CacheGroupOf(*options.share_group);
-  if (salt) {
-    request.cache_group =
-        fmt::format("salt:{}:{}:{}", call.caller.tenant.size(), call.caller.tenant, *salt);
-  }
+  request.cache_salt = salt;
 }
 
 }  // namespace kvern::server

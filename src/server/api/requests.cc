@@ -39,6 +39,7 @@ const char* StateOf(const RequestRecord& record, const Report* report) {
   switch (*report->waits_for) {
     case WaitCause::kTurn:
     case WaitCause::kMemory:
+    case WaitCause::kShare:
       return "waiting";
     case WaitCause::kPrefix:
       return "waiting_prefix";
@@ -63,6 +64,8 @@ std::string WhyOf(const RequestRecord& record, const Report* report) {
       return "it waits for its turn: others are served first";
     case WaitCause::kMemory:
       return "it waits for KV memory that others hold";
+    case WaitCause::kShare:
+      return "it waits for KV memory: requests of its tenant have all of the tenant's share";
     case WaitCause::kPrefix:
       return fmt::format(
           "it waits until another request has computed the first {} tokens of its prompt",
