@@ -288,7 +288,7 @@ Status Serve(ServerFlags& flags) {
   serving = ServingOf(**engine, options, flags, named_template ? &*named_template : nullptr,
                       named ? named->source : "");
   serving.file_name = std::filesystem::path(options.model.path).filename().string();
-  server->SetServing(serving);
+  KVERN_RETURN_IF_ERROR(server->SetServing(serving));
   server->log().Say(fmt::format("{}: serving {}", server->url(), serving.name));
   NotifySystemd("READY=1");
   WaitForTheEnd(*server, events);

@@ -453,6 +453,18 @@ void EngineAccess::EndSpan(Engine& engine, const Request& owner, std::vector<Tok
   });
 }
 
+Status EngineAccess::SetQuotas(Engine& engine, std::vector<kv::AccountQuota> by_tenant) {
+  for (kv::AccountQuota& row : by_tenant) row.account = engine::AccountOfTenant(row.account);
+  std::optional<Status> status;
+  engine.impl_->home->mailbox.Call(
+      [&](Core&) { status = engine.impl_->parts.core.cache->SetQuotas(by_tenant); });
+  return status ? *status : Errorf(ErrorCode::kOverloaded, "the engine is ending");
+}
+
+kv::Quota EngineAccess::QuotaOf(const Engine& engine, const std::string& tenant) {
+  return CacheOf(engine).quota(engine::AccountOfTenant(tenant));
+}
+
 const kv::KvCache& EngineAccess::CacheOf(const Engine& engine) {
   return *engine.impl_->parts.core.cache;
 }

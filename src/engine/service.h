@@ -55,6 +55,11 @@ struct EngineAccess {
   // Spans of such a request's texts that begin like `tokens` end soon.
   static void EndSpan(Engine& engine, const Request& owner, std::vector<TokenId> tokens);
 
+  // What tenants may have of the KV memory, and must be left; those that are not named have no
+  // bounds. Waits for the step under way. Errors: those of KvCache::SetQuotas.
+  static Status SetQuotas(Engine& engine, std::vector<kv::AccountQuota> by_tenant);
+  static kv::Quota QuotaOf(const Engine& engine, const std::string& tenant);
+
   // Its cache, for what may be read from any thread; and the namespace of such requests there.
   // None: there was no such request yet.
   static const kv::KvCache& CacheOf(const Engine& engine);

@@ -325,6 +325,25 @@ void AddTenants(const TenantMap& tenants, FamilyBuilder& families) {
   }
 }
 
+void AddTenantMemory(std::span<const TenantMemory> memory, FamilyBuilder& families) {
+  if (memory.empty()) return;
+  memory = memory.first(std::min(memory.size(), kMaxTenantLabels));
+  const auto add = [&](const char* name, const char* help, auto value) {
+    families.Begin(name, help, kGauge);
+    for (const TenantMemory& of : memory) {
+      const size_t bytes = value(of);
+      families.Add(bytes == SIZE_MAX ? HUGE_VAL : static_cast<double>(bytes), "tenant", of.tenant);
+    }
+  };
+  add("kvern_tenant_kv_bytes", "KV memory of tenants that have a quota", [](const auto& of) {
+    return of.usage.active_bytes + of.usage.cached_bytes + of.usage.reserved_bytes;
+  });
+  add("kvern_tenant_kv_share_bytes", "The most that such a tenant may have",
+      [](const auto& of) { return of.quota.share_bytes; });
+  add("kvern_tenant_kv_floor_bytes", "Of its cached blocks, what others leave it",
+      [](const auto& of) { return of.quota.floor_bytes; });
+}
+
 }  // namespace
 
 struct Metrics::Impl {
@@ -375,7 +394,8 @@ void Metrics::OnEnd(const AnswerInfo& info, const Report& report,
 void Metrics::OnGap(int64_t gap_us) { impl_->gap.Observe(Seconds(gap_us)); }
 
 std::string Metrics::ToText(const EngineStats& stats, const std::string& model_name,
-                            size_t max_running, MetricsReader reader) const {
+                            size_t max_running, MetricsReader reader,
+                            std::span<const TenantMemory> memory) const {
   AnswerTotals totals;
   TenantMap tenants;
   {
@@ -395,6 +415,7 @@ std::string Metrics::ToText(const EngineStats& stats, const std::string& model_n
   AddSteps(stats, families);
   AddCache(stats.kv, families);
   if (!tenants.empty()) AddTenants(tenants, families);
+  if (reader == MetricsReader::kAdministrator) AddTenantMemory(memory, families);
   families.AddHistogram("vllm:time_to_first_token_seconds", "From arrival to the first token",
                         impl_->ttft.Collect());
   families.AddHistogram("vllm:inter_token_latency_seconds", "Between two chunks of an answer",

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,13 @@ enum class MetricsReader { kAnybody, kAdministrator };
 // Tenants with lines of their own; those that come later are counted together, as "other".
 inline constexpr size_t kMaxTenantLabels = 64;
 
+// KV memory of a tenant that has a quota.
+struct TenantMemory {
+  std::string tenant;
+  kv::NamespaceUsage usage = {};
+  kv::Quota quota = {};
+};
+
 class Metrics final : public AnswerObserver {
  public:
   Metrics();
@@ -30,9 +38,9 @@ class Metrics final : public AnswerObserver {
   void OnEnd(const AnswerInfo& info, const Report& report,
              std::optional<FinishReason> finish) override;
 
-  // In Prometheus' text format.
+  // In Prometheus' text format. Tenants are told to administrators alone.
   std::string ToText(const EngineStats& stats, const std::string& model_name, size_t max_running,
-                     MetricsReader reader) const;
+                     MetricsReader reader, std::span<const TenantMemory> memory = {}) const;
 
  private:
   struct Impl;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/service.h"
 #include "engine/verdict.h"
 #include "server/api/routes.h"
 
@@ -207,7 +208,42 @@ Server::~Server() {
   context_.pool.reset();  // after what it still does, which may use `live`
 }
 
-void Server::SetServing(const Serving& serving) {
+namespace {
+
+size_t BytesPerBlock(const kv::KvCacheOptions& options) {
+  size_t bytes = 0;
+  for (const kv::GroupSpec& group : options.groups) bytes += group.block_bytes;
+  return bytes;
+}
+
+// Gives the engine what the key file says of tenants. Errors: kInvalidArgument with the line.
+Status SetQuotas(const Serving& serving, const ServerOptions& options,
+                 std::span<const TenantQuota> quotas) {
+  if (!quotas.empty() && options.share_group) {
+    return Errorf(ErrorCode::kInvalidArgument,
+                  "line {}: kv_share and kv_floor: with --share-prefixes nobody's blocks are one "
+                  "tenant's: give one of them",
+                  quotas[0].line);
+  }
+  const kv::KvCache& cache = EngineAccess::CacheOf(*serving.engine);
+  const size_t block_bytes = BytesPerBlock(cache.options());
+  const size_t block_tokens = cache.options().groups[0].block_tokens;
+  const size_t capacity = cache.stats().budget_bytes / block_bytes * block_tokens;
+  KVERN_ASSIGN_OR_RETURN(const auto tokens, ResolveQuotas(quotas, capacity));
+  std::vector<kv::AccountQuota> rows;
+  for (const TenantTokens& row : tokens) {
+    kv::Quota quota{.floor_bytes = row.floor / block_tokens * block_bytes};
+    if (row.share) quota.share_bytes = *row.share / block_tokens * block_bytes;
+    rows.push_back({row.tenant, quota});
+  }
+  return EngineAccess::SetQuotas(*serving.engine, std::move(rows));
+}
+
+}  // namespace
+
+Status Server::SetServing(const Serving& serving) {
+  KVERN_RETURN_IF_ERROR(context_.keys->Check(
+      [&](auto quotas) { return SetQuotas(serving, context_.options, quotas); }));
   context_.history.Start(
       [engine = serving.engine] { return engine->stats(); },
       [this, num_points = size_t{0}]() mutable {
@@ -217,10 +253,14 @@ void Server::SetServing(const Serving& serving) {
         if (load && load->engine.steps > 0) LogLoad(context_, *load);
       });
   context_.serving = &serving;
+  return {};
 }
 
 Status Server::Reload() {
-  KVERN_RETURN_IF_ERROR(context_.keys->Reload());
+  const Serving* const serving = context_.serving;
+  KVERN_RETURN_IF_ERROR(context_.keys->Reload([&](auto quotas) {
+    return serving != nullptr ? SetQuotas(*serving, context_.options, quotas) : Status();
+  }));
   return http_->ReloadTls();
 }
 

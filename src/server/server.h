@@ -27,7 +27,7 @@ class Server {
   ~Server();
 
   // Serves it from now on. It must outlive the server.
-  void SetServing(const Serving& serving);
+  Status SetServing(const Serving& serving);
 
   // Keys and certificate from their files. Errors: the first; what was is in force then.
   Status Reload();

@@ -46,10 +46,15 @@ Json OwnBody(const Call& call) {
   const auto ns = EngineAccess::FindNamespace(engine, OwnerOf(call));
   const kv::NamespaceUsage usage =
       ns ? EngineAccess::CacheOf(engine).usage(*ns) : kv::NamespaceUsage();
-  return {{"active_bytes", usage.active_bytes},
-          {"cached_bytes", usage.cached_bytes},
-          {"peak_active_bytes", usage.peak_active_bytes},
-          {"peak_cached_bytes", usage.peak_cached_bytes}};
+  Json body = {{"active_bytes", usage.active_bytes},
+               {"cached_bytes", usage.cached_bytes},
+               {"reserved_bytes", usage.reserved_bytes},
+               {"peak_active_bytes", usage.peak_active_bytes},
+               {"peak_cached_bytes", usage.peak_cached_bytes}};
+  const kv::Quota quota = EngineAccess::QuotaOf(engine, call.caller.tenant);
+  if (quota.share_bytes != SIZE_MAX) body["share_bytes"] = quota.share_bytes;
+  body["floor_bytes"] = quota.floor_bytes;
+  return body;
 }
 
 void AddPool(const EngineStats& stats, Json& body) {

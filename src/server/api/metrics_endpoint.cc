@@ -1,9 +1,29 @@
 #include <fmt/format.h>
 
+#include "engine/service.h"
 #include "server/api/routes.h"
 #include "server/metrics.h"
 
 namespace kvern::server {
+
+namespace {
+
+std::vector<TenantMemory> TenantMemories(const Call& call) {
+  const Engine& engine = *call.serving().engine;
+  std::vector<TenantMemory> memories;
+  for (const TenantQuota& row : call.server.keys->quotas()) {
+    Request owner;
+    owner.tenant = row.tenant;
+    const auto ns = EngineAccess::FindNamespace(engine, owner);
+    memories.push_back(
+        {.tenant = row.tenant,
+         .usage = ns ? EngineAccess::CacheOf(engine).usage(*ns) : kv::NamespaceUsage(),
+         .quota = EngineAccess::QuotaOf(engine, row.tenant)});
+  }
+  return memories;
+}
+
+}  // namespace
 
 void HandleMetrics(const Call& call) {
   if (!call.server.options.has_metrics) {
@@ -17,7 +37,8 @@ void HandleMetrics(const Call& call) {
   reply.content_type = kMetricsContentType;
   reply.body = call.server.metrics.ToText(
       serving.engine->stats(), serving.name, serving.options.scheduler.max_running,
-      call.caller.can_administer ? MetricsReader::kAdministrator : MetricsReader::kAnybody);
+      call.caller.can_administer ? MetricsReader::kAdministrator : MetricsReader::kAnybody,
+      TenantMemories(call));
   call.sink->Send(std::move(reply));
 }
 

@@ -2,6 +2,7 @@
 
 #include <sodium.h>
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -63,7 +64,14 @@ std::optional<std::string> SetRights(std::string_view value, Caller& caller) {
   return std::nullopt;
 }
 
-std::optional<std::string> SetField(std::string_view word, Caller& caller) {
+std::optional<std::string> SetAmount(std::string_view name, std::string_view value,
+                                     std::optional<KvAmount>& amount) {
+  amount = ParseKvAmount(value);
+  if (amount) return std::nullopt;
+  return fmt::format("{}: '{}' is neither tokens, as 4096, nor a percentage, as 25%", name, value);
+}
+
+std::optional<std::string> SetField(std::string_view word, Caller& caller, TenantQuota& quota) {
   const size_t equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
   const std::string_view value = equals == word.npos ? "" : word.substr(equals + 1);
@@ -85,7 +93,21 @@ std::optional<std::string> SetField(std::string_view word, Caller& caller) {
     return fmt::format("the rate '{}' is no number above 0: requests a minute", value);
   }
   if (name == "rights") return SetRights(value, caller);
-  return fmt::format("'{}' is none of tenant, priority, rate, rights", name);
+  if (name == "kv_share") return SetAmount(name, value, quota.share);
+  if (name == "kv_floor") return SetAmount(name, value, quota.floor);
+  return fmt::format("'{}' is none of tenant, priority, rate, rights, kv_share, kv_floor", name);
+}
+
+// A tenant's quota is on one line.
+std::optional<std::string> AddQuota(TenantQuota quota, std::vector<TenantQuota>& quotas) {
+  if (!quota.share && !quota.floor) return std::nullopt;
+  const auto known = std::ranges::find(quotas, quota.tenant, &TenantQuota::tenant);
+  if (known != quotas.end()) {
+    return fmt::format("kv_share and kv_floor of the tenant {} are on line {} already",
+                       quota.tenant, known->line);
+  }
+  quotas.push_back(std::move(quota));
+  return std::nullopt;
 }
 
 void InitSodium() { CHECK(sodium_init() >= 0); }
@@ -114,9 +136,9 @@ KeyDigest DigestOfKey(std::string_view key) {
   return digest;
 }
 
-Result<std::vector<KeyRing::Entry>> ParseKeyFile(std::string_view text) {
+Result<KeyFile> ParseKeyFile(std::string_view text) {
   InitSodium();
-  std::vector<KeyRing::Entry> entries;
+  KeyFile file;
   for (size_t number = 1; !text.empty(); ++number) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
@@ -133,14 +155,18 @@ Result<std::vector<KeyRing::Entry>> ParseKeyFile(std::string_view text) {
       entry.digest = *digest;
     }
     entry.caller.key = entry.caller.tenant = NameOf(entry.digest);
-    for (auto word = TakeWord(line, " \t"); !word.empty(); word = TakeWord(line, " \t")) {
-      if (const auto problem = SetField(word, entry.caller)) {
-        return Errorf(ErrorCode::kInvalidArgument, "line {}: {}", number, *problem);
-      }
+    TenantQuota quota{.tenant = {}, .line = number};
+    std::optional<std::string> problem;
+    for (auto word = TakeWord(line, " \t"); !word.empty() && !problem;
+         word = TakeWord(line, " \t")) {
+      problem = SetField(word, entry.caller, quota);
     }
-    entries.push_back(std::move(entry));
+    quota.tenant = entry.caller.tenant;
+    if (!problem) problem = AddQuota(std::move(quota), file.quotas);
+    if (problem) return Errorf(ErrorCode::kInvalidArgument, "line {}: {}", number, *problem);
+    file.entries.push_back(std::move(entry));
   }
-  return entries;
+  return file;
 }
 
 Result<std::unique_ptr<KeyRing>> KeyRing::Make(const std::vector<std::string>& keys,
@@ -156,21 +182,39 @@ Result<std::unique_ptr<KeyRing>> KeyRing::Make(const std::vector<std::string>& k
   return ring;
 }
 
-Status KeyRing::Reload() {
+Status KeyRing::Reload(const Accept& accept) {
   std::vector<Entry> entries = fixed_;
+  std::vector<TenantQuota> quotas;
   if (!file_.empty()) {
     KVERN_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(file_));
     auto parsed = ParseKeyFile(text);
     if (!parsed.ok()) {
       return Errorf(ErrorCode::kInvalidArgument, "{}: {}", file_, parsed.error().message);
     }
-    if (parsed->empty()) return Errorf(ErrorCode::kInvalidArgument, "{}: has no keys", file_);
-    std::ranges::move(*parsed, std::back_inserter(entries));
+    if (parsed->entries.empty())
+      return Errorf(ErrorCode::kInvalidArgument, "{}: has no keys", file_);
+    std::ranges::move(parsed->entries, std::back_inserter(entries));
+    quotas = std::move(parsed->quotas);
   }
+  if (accept) KVERN_RETURN_IF_ERROR(Ask(accept, quotas));
   const std::lock_guard lock(mutex_);
   entries_ = std::move(entries);
+  quotas_ = std::move(quotas);
   return {};
 }
+
+Status KeyRing::Ask(const Accept& accept, std::span<const TenantQuota> quotas) const {
+  const Status status = accept(quotas);
+  if (status.ok()) return {};
+  return Errorf(status.error().code, "{}: {}", file_, status.error().message);
+}
+
+std::vector<TenantQuota> KeyRing::quotas() const {
+  const std::lock_guard lock(mutex_);
+  return quotas_;
+}
+
+Status KeyRing::Check(const Accept& accept) const { return Ask(accept, quotas()); }
 
 bool KeyRing::is_open() const { return fixed_.empty() && file_.empty(); }
 
