@@ -37,8 +37,10 @@ void RequestLog::OnEnd(const AnswerInfo& info, const Report& report,
   const std::lock_guard lock(mutex_);
   live_.erase(report.id);
   engine_ids_.erase(info.id);
-  ended_.push_back({.info = info, .engine_id = report.id, .report = report, .finish = finish});
-  ended_.back().report->receipt = {};  // long, and the client has it
+  auto kept = std::make_shared<Report>(report);
+  kept->receipt = {};  // long, and the client has it
+  ended_.push_back(
+      {.info = info, .engine_id = report.id, .report = std::move(kept), .finish = finish});
   if (ended_.size() > kMaxEnded) ended_.pop_front();
   CountRecomputed(info, report);
 }
@@ -64,10 +66,12 @@ void RequestLog::CountRecomputed(const AnswerInfo& info, const Report& report) {
       recomputed_, {}, [](const auto& entry) { return entry.second.tokens; }));
 }
 
-std::vector<RequestRecord> RequestLog::List(const std::optional<std::string>& tenant) const {
+std::vector<RequestRecord> RequestLog::List(const std::optional<std::string>& tenant,
+                                            size_t max_count) const {
   std::vector<RequestRecord> records;
   const auto add = [&](const RequestRecord& record) {
-    if (!tenant || record.info.tenant == *tenant) records.push_back(record);
+    if (records.size() == max_count || (tenant && record.info.tenant != *tenant)) return;
+    records.push_back(record);
   };
   const std::lock_guard lock(mutex_);
   for (const auto& [id, record] : live_) add(record);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -18,7 +19,7 @@ namespace kvern::server {
 struct RequestRecord {
   AnswerInfo info;
   uint64_t engine_id = 0;
-  std::optional<Report> report = {};  // none: it is live, and the engine knows more
+  std::shared_ptr<const Report> report = {};  // null: it is live, and the engine knows more
   std::optional<FinishReason> finish = {};
 };
 
@@ -42,9 +43,9 @@ class RequestLog final : public AnswerObserver {
   void OnEnd(const AnswerInfo& info, const Report& report,
              std::optional<FinishReason> finish) override;
 
-  // Those of `tenant`, or all: live ones first, oldest first; then the last that ended, newest
-  // first.
-  std::vector<RequestRecord> List(const std::optional<std::string>& tenant) const;
+  // Those of `tenant`, or all, and no more than this: live ones first, oldest first; then the last
+  // that ended, newest first.
+  std::vector<RequestRecord> List(const std::optional<std::string>& tenant, size_t max_count) const;
   std::optional<RequestRecord> Find(const std::string& id) const;
 
   // Most tokens first.

@@ -26,10 +26,12 @@ TEST(RequestLog, LiveOnesComeFirstThenTheLastThatEnded) {
   log.OnEnd(InfoOf("r1", "a"), ReportOf(1), FinishReason::kStop);
   log.OnEnd(InfoOf("r3", "a"), ReportOf(3), FinishReason::kCancelled);
   std::string ids;
-  for (const RequestRecord& record : log.List("a")) ids += record.info.id + " ";
+  for (const RequestRecord& record : log.List("a", 100)) ids += record.info.id + " ";
   EXPECT_EQ(ids, "r2 r4 r3 r1 ");
-  EXPECT_EQ(log.List({}).size(), 5u);
-  EXPECT_EQ(log.Find("r2")->report.has_value(), false);
+  EXPECT_EQ(log.List({}, 100).size(), 5u);
+  ASSERT_EQ(log.List({}, 2).size(), 2u);
+  EXPECT_EQ(log.List({}, 2)[0].info.id, log.List({}, 100)[0].info.id);
+  EXPECT_EQ(log.Find("r2")->report, nullptr);
   EXPECT_EQ(log.Find("r3")->finish, FinishReason::kCancelled);
   EXPECT_EQ(log.Find("r3")->report->receipt, "");
   EXPECT_EQ(log.Find("r9"), std::nullopt);
@@ -42,7 +44,7 @@ TEST(RequestLog, KeepsABoundedNumber) {
     log.OnBegin(info, i);
     log.OnEnd(info, ReportOf(i, kv::MissReason::kEvicted, i), FinishReason::kStop);
   }
-  EXPECT_EQ(log.List({}).size(), RequestLog::kMaxEnded);
+  EXPECT_EQ(log.List({}, SIZE_MAX).size(), RequestLog::kMaxEnded);
   EXPECT_EQ(log.Find("1"), std::nullopt);
   for (uint64_t i = 1000; i <= 1000 + RequestLog::kMaxRecomputed; ++i) {
     log.OnEnd(InfoOf("x", "b", static_cast<uint32_t>(i)), ReportOf(i, kv::MissReason::kEvicted, i),

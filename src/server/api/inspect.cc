@@ -1,5 +1,8 @@
 #include "server/api/inspect.h"
 
+#include <fmt/core.h>
+
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -54,6 +57,18 @@ Request OwnerOf(const Call& call) {
   const auto& group = call.server.options.share_group;
   if (group) owner.cache_group = CacheGroupOf(*group);
   return owner;
+}
+
+std::optional<size_t> QueryCount(const Call& call, const char* name, size_t usual, size_t most) {
+  const auto asked = call.Query(name);
+  if (!asked) return usual;
+  size_t count = 0;
+  const auto [end, error] = std::from_chars(asked->data(), asked->data() + asked->size(), count);
+  if (error == std::errc() && end == asked->data() + asked->size() && count > 0 && count <= most) {
+    return count;
+  }
+  call.Fail(BadField(name, fmt::format("must be from 1 to {}", most)));
+  return std::nullopt;
 }
 
 std::string ExcerptOf(const Serving& serving, std::span<const TokenId> tokens, size_t max_bytes) {

@@ -21,6 +21,10 @@ nlohmann::ordered_json StatesBody(const kv::StateCounts& bytes);
 // /kv's reply: the caller's share of the memory, and all of it for who sees all.
 nlohmann::ordered_json KvBody(const Call& call);
 
+// A number of the query: `usual` where it has none, and none where the call has failed, as it is
+// not from 1 to `most`.
+std::optional<size_t> QueryCount(const Call& call, const char* name, size_t usual, size_t most);
+
 // A request to the engine that finds what the caller's find.
 Request OwnerOf(const Call& call);
 

@@ -1,5 +1,4 @@
 // The cache as it is: memory in its states, the tree of texts, and letting go of what nobody uses.
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -100,14 +99,8 @@ Json KvBody(const Call& call) {
 void HandleKv(const Call& call) { call.Reply(KvBody(call)); }
 
 void HandleKvTree(const Call& call) {
-  size_t depth = kDefaultDepth;
-  if (const auto asked = call.Query("depth")) {
-    const auto [end, error] = std::from_chars(asked->data(), asked->data() + asked->size(), depth);
-    if (error != std::errc() || end != asked->data() + asked->size() || depth == 0 ||
-        depth > kMaxDepth) {
-      return call.Fail(BadField("depth", fmt::format("must be from 1 to {}", kMaxDepth)));
-    }
-  }
+  const auto depth = QueryCount(call, "depth", kDefaultDepth, kMaxDepth);
+  if (!depth) return;
   const Serving& serving = call.serving();
   const auto ns = EngineAccess::FindNamespace(*serving.engine, OwnerOf(call));
   // In a sharing group the texts may be those of others: their shape is told, and no word.
@@ -117,7 +110,7 @@ void HandleKvTree(const Call& call) {
   if (ns) {
     for (const kv::TreeNode& node : EngineAccess::CacheOf(*serving.engine).Tree(*ns)) {
       if (node.depth == 0) continue;
-      if (node.depth > depth || nodes.size() == kMaxNodes) {
+      if (node.depth > *depth || nodes.size() == kMaxNodes) {
         is_truncated = true;
         continue;
       }

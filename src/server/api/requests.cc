@@ -28,6 +28,8 @@ size_t LastAmount(const Report& report, LifecycleEvent::Kind kind) {
   return found != events.rend() ? found->amount : 0;
 }
 
+constexpr size_t kDefaultRequests = 100, kMaxRequests = 5000;
+
 const char* StateOf(const RequestRecord& record, const Report* report) {
   if (record.report) {
     const FinishReason finish = record.finish.value_or(FinishReason::kFailed);
@@ -139,7 +141,7 @@ Json DetailedBody(const Call& call, const RequestRecord& record, const Report* r
 }
 
 const Report* FindReport(const RequestRecord& record, const LiveReports& live) {
-  if (record.report) return &*record.report;
+  if (record.report) return record.report.get();
   const auto found = live.find(record.engine_id);
   return found != live.end() ? &found->second : nullptr;
 }
@@ -187,7 +189,9 @@ std::optional<RequestRecord> FindRecord(const Call& call) {
 }  // namespace
 
 void HandleRequests(const Call& call) {
-  WithReports(call, call.server.requests.List(call.VisibleTenant()),
+  const auto limit = QueryCount(call, "limit", kDefaultRequests, kMaxRequests);
+  if (!limit) return;
+  WithReports(call, call.server.requests.List(call.VisibleTenant(), *limit),
               [](const Call& asked, Records& records, const LiveReports& live) {
                 Json list = Json::array();
                 for (const RequestRecord& record : records) {

@@ -171,7 +171,7 @@ constexpr Route kRoutes[] = {
      .right = Right::kInspect,
      .is_watch = true,
      .handle = HandleRequests,
-     .form = {.reply = "RequestList"}},
+     .form = {.query = "RequestsQuery", .reply = "RequestList"}},
     {.method = "GET",
      .path = "/requests/{id}",
      .summary = "What happened to a request, and what it waits for",
