@@ -3,10 +3,13 @@
 One client drives every server: `kvern bench serve --url`.
 """
 
+import http.client
 import json
+import random
 import resource
 import socket
 import statistics
+import threading
 import time
 
 from bench.llama_server import LlamaServer
@@ -19,6 +22,7 @@ COMPUTE_THREADS = ("kvern-engine", "kvern-compute")
 # What a server has by default, for the engine that it is compared with.
 ROOM = ("-c", 4096, "--kv-tokens", 16384)
 STREAMS, QUEUED = 32, 1000
+PROBES, PROBE_PERIOD_S = 1000, 0.01
 
 
 def kvern_server(setup, *flags):
@@ -144,3 +148,57 @@ def measure_queued(setup, say):
     say(f"{QUEUED} queued streams: VmRSS {before / 2**20:.1f} MiB before, {after / 2**20:.1f} MiB with them: "
         f"{(after - before) / QUEUED / 1024:.1f} KiB each (asked: at most 64); {end / 2**20:.1f} MiB after "
         "they have gone")
+
+
+def probe(server, count):
+    """Milliseconds of `count` health checks on one connection, one after the other."""
+    times = []
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    for _ in range(count):
+        begin = time.monotonic()
+        connection.request("GET", "/health")
+        reply = connection.getresponse()
+        reply.read()
+        times.append(1e3 * (time.monotonic() - begin))
+        if reply.status != 200:
+            raise BenchError(f"kvern serve: /health answered {reply.status}")
+        time.sleep(PROBE_PERIOD_S)
+    connection.close()
+    return times
+
+
+def measure_health(setup, say):
+    """Health checks while a long prompt is computed and a large body is read, all the time."""
+    numbers = random.Random(1)
+    with kvern_server(setup, "-c", 8192, "--kv-tokens", 16384) as server:
+        is_over = threading.Event()
+        prompts, bodies = [], []
+
+        def prefill():
+            while not is_over.is_set():
+                prompt = [numbers.randrange(5, 5000) for _ in range(8000)]
+                with send(server, prompt, 1) as connection:
+                    while not is_over.is_set() and b"[DONE]" not in connection.recv(65536):
+                        pass
+                prompts.append(len(prompt))
+
+        def post_body():
+            body = json.dumps({"content": "a " * (5 << 20)}).encode()
+            while not is_over.is_set():
+                connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+                connection.request("POST", "/tokenize", body)
+                connection.getresponse().read()
+                connection.close()
+                bodies.append(len(body))
+
+        threads = [threading.Thread(target=work) for work in (prefill, post_body)]
+        for thread in threads:
+            thread.start()
+        await_metric(server, "vllm:num_requests_running", lambda count: count == 1)
+        times = sorted(probe(server, PROBES))
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    say(f"/health, {PROBES} times beside prompts of 8,000 tokens ({len(prompts)} begun) and bodies of "
+        f"10 MB ({len(bodies)} read): p50 {times[PROBES // 2]:.1f} ms, p99 {times[PROBES * 99 // 100]:.1f} ms, "
+        f"max {times[-1]:.1f} ms (asked: p99 at most 50 ms, max 250 ms)")

@@ -18,7 +18,8 @@ from bench.llama_server import LlamaServer
 from bench.peers import MODEL
 from bench.plan import read_plan
 from bench.process import BenchError, output_of
-from bench.serve_http import compare_idle, compare_overhead, compare_together, measure_queued
+from bench.serve_http import (compare_idle, compare_overhead, compare_together, measure_health,
+                              measure_queued)
 
 TIMEOUT_S = 1800
 MIXED_STREAMS, MIXED_SLOTS, MIXED_CONTEXT = 4, 5, 20480
@@ -59,7 +60,8 @@ PLANS = [
 
 
 # Of HTTP itself: bench/serve_http.py.
-HTTP_PARTS = {"overhead": compare_overhead, "idle": compare_idle, "queued": measure_queued}
+HTTP_PARTS = {"overhead": compare_overhead, "idle": compare_idle, "queued": measure_queued,
+              "health": measure_health}
 
 
 def nearest_rank(values, share):

@@ -136,14 +136,7 @@ void Checker::Dispatch(const Operation& operation) {
     case Action::kWrite:
       return Write(operation);
     case Action::kCommit:
-      if (sequence != nullptr) {
-        const size_t open = sequence->model.length() - sequence->model.committed;
-        // Usually all.
-        const bool is_part = operation.random % 4 == 0;
-        Commit(sequence,
-               sequence->model.committed + (is_part ? operation.count % (open + 1) : open));
-      }
-      return;
+      return CommitSome(sequence, operation);
     case Action::kTruncate:
       return Truncate(operation);
     case Action::kFork:
@@ -171,6 +164,14 @@ void Checker::Dispatch(const Operation& operation) {
     case Action::kTierFault:
       return TierFault(operation);
   }
+}
+
+// Usually all.
+void Checker::CommitSome(LiveSequence* sequence, const Operation& operation) {
+  if (sequence == nullptr) return;
+  const size_t open = sequence->model.length() - sequence->model.committed;
+  const bool is_part = operation.random % 4 == 0;
+  Commit(sequence, sequence->model.committed + (is_part ? operation.count % (open + 1) : open));
 }
 
 void Checker::CheckAll() {

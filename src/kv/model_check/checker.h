@@ -112,6 +112,7 @@ class Checker {
 
   // checker.cc
   void Dispatch(const Operation& operation);
+  void CommitSome(LiveSequence* sequence, const Operation& operation);
   void CheckAll();
   void CheckStats(const KvStats& stats);
   void CheckMemory(const KvStats& stats) const;
