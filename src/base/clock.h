@@ -24,4 +24,10 @@ class SteadyClock final : public Clock {
   }
 };
 
+// Seconds of the world's time, for people and logs: it may jump.
+inline double UnixNow() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
 }  // namespace kvern

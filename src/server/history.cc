@@ -18,6 +18,13 @@ std::optional<TimePercentiles> PercentilesOf(std::vector<int64_t> times_us) {
   return TimePercentiles{.p50_ms = rank(50), .p99_ms = rank(99)};
 }
 
+// For as many as these: the engine's thread adds them, and is not to wait for memory.
+std::vector<int64_t> RoomFor(const std::vector<int64_t>& times_us) {
+  std::vector<int64_t> room;
+  room.reserve(times_us.size() + times_us.size() / 4);
+  return room;
+}
+
 void Add(const kv::PromptSplit& split, kv::PromptSplit& sum) {
   sum.ram += split.ram;
   sum.tier += split.tier;
@@ -50,11 +57,6 @@ void Add(const engine::Load& later, engine::Load& sum) {
 }
 
 }  // namespace
-
-double UnixNow() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
 
 History::~History() {
   {
@@ -108,8 +110,8 @@ void History::AddPoint(const EngineStats& stats) {
                 .mean_running = static_cast<double>(stats.running),
                 .peak_running = stats.running,
                 .peak_wanted_bytes = engine::WantedBytes(stats.kv.bytes, stats.running, waiting)},
-       .ttft = PercentilesOf(std::exchange(ttft_us_, {})),
-       .gap = PercentilesOf(std::exchange(gap_us_, {}))});
+       .ttft = PercentilesOf(std::exchange(ttft_us_, RoomFor(ttft_us_))),
+       .gap = PercentilesOf(std::exchange(gap_us_, RoomFor(gap_us_)))});
   if (points_.size() > kNumPoints) points_.pop_front();
   last_stats_ = stats;
   last_us_ = now_us;

@@ -72,6 +72,4 @@ class History final : public AnswerObserver {
   std::thread thread_;
 };
 
-double UnixNow();
-
 }  // namespace kvern::server

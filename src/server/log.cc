@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "base/clock.h"
 #include "server/api/json_body.h"
-#include "server/history.h"
 
 namespace kvern::server {
 namespace {
