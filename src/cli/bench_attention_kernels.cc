@@ -93,12 +93,12 @@ Status AttentionRun::Load(size_t max_threads) {
   const size_t num_blocks = kMaxContext / kBlockTokens;
   KVERN_ASSIGN_OR_RETURN(memory_, AlignedBuffer::Create(num_blocks * layout_.block_bytes()));
   // One page of random rows, again and again.
-  const auto dtype = static_cast<size_t>(layout_.k_dtype);
   std::vector<float> row(layout_.v_dim());
   for (uint32_t slot = 0; slot < kBlockTokens; ++slot) {
     for (float& value : row) value = number();
-    kernels_.store_k[dtype](row.data(), kHeadDim, slot, memory_.data());
-    kernels_.store_v[dtype](row.data(), kHeadDim, slot, memory_.data() + layout_.k_plane_bytes());
+    kernels_.Of(layout_.k_dtype).store_k(row.data(), kHeadDim, slot, memory_.data());
+    kernels_.Of(layout_.v_dtype).store_v(row.data(), kHeadDim, slot,
+                                         memory_.data() + layout_.k_plane_bytes());
   }
   for (size_t at = layout_.page_bytes(); at < memory_.bytes(); at += layout_.page_bytes()) {
     std::memcpy(memory_.data() + at, memory_.data(), layout_.page_bytes());

@@ -10,9 +10,9 @@ void AttendChunk(const AttentionKernels& kernels, KvDtype k_dtype, KvDtype v_dty
                  const ChunkTask& task) {
   CHECK(task.num_queries <= kMaxChunkQueries && task.num_blocks <= kChunkBlocks);
   alignas(64) float scores[kMaxChunkQueries * kChunkTokens];
-  kernels.scores[static_cast<size_t>(k_dtype)](task, scores);
+  kernels.Of(k_dtype).scores(task, scores);
   kernels.weights(task, scores);
-  kernels.outputs[static_cast<size_t>(v_dtype)](task, scores);
+  kernels.Of(v_dtype).outputs(task, scores);
 }
 
 VisibleRange VisibleInChunk(uint32_t position, uint32_t window, uint32_t chunk) {

@@ -29,9 +29,12 @@ struct VisibleRange {
 // The partial of a query: f32 {max, sum, 14 unused, out[v_dim]}.
 constexpr size_t PartialFloats(uint32_t v_dim) { return 16 + size_t{v_dim}; }
 
+// What a query takes that the kernels of a K dtype have prepared.
+constexpr uint32_t QueryFloats(uint32_t head_dim) { return head_dim < 4 ? 4 : head_dim; }
+
 // Queries of one KV head against one chunk.
 struct ChunkTask {
-  const float* queries;  // [num_queries][head_dim]
+  const float* queries;  // [num_queries][QueryFloats(head_dim)], prepared
   uint32_t num_queries;  // ≤ kMaxChunkQueries
   uint32_t head_dim;
   uint32_t v_dim;
@@ -45,25 +48,30 @@ struct ChunkTask {
   float* partials;              // [num_queries] of PartialFloats(v_dim)
 };
 
-struct AttentionKernels {
+// What depends on how K or V are stored.
+struct KvDtypeKernels {
+  // A query as `scores` reads it: [head_dim] floats to QueryFloats(head_dim). By K dtype.
+  void (*prepare)(const float* query, uint32_t head_dim, float* out);
   // scores[q][t] = K[t]·q for all tokens of the blocks; rows of kChunkTokens floats. By K dtype.
-  void (*scores[kNumKvDtypes])(const ChunkTask& task, float* scores);
+  void (*scores)(const ChunkTask& task, float* scores);
+  // Writes out of the partials: weights × V. By V dtype.
+  void (*outputs)(const ChunkTask& task, const float* weights);
+  // Stores one token's row into slot `slot` of a plane. Values canonicalise (rule N6): below 2⁻³⁰
+  // to +0, beyond ±65504 to that. False if a value is not finite: its request must fail.
+  bool (*store_k)(const float* row, uint32_t head_dim, uint32_t slot, std::byte* plane);
+  bool (*store_v)(const float* row, uint32_t head_dim, uint32_t slot, std::byte* plane);
+};
+
+struct AttentionKernels {
+  KvDtypeKernels dtypes[kNumKvDtypes];
+  const KvDtypeKernels& Of(KvDtype dtype) const { return dtypes[static_cast<size_t>(dtype)]; }
   // Turns scores into weights in place (0 where not visible) and writes max and sum of the
   // partials.
   void (*weights)(const ChunkTask& task, float* scores);
-  // Writes out of the partials: weights × V. By V dtype.
-  void (*outputs[kNumKvDtypes])(const ChunkTask& task, const float* weights);
   // state ← state merged with partial, both of PartialFloats(v_dim).
   void (*merge)(float* state, const float* partial, uint32_t v_dim);
   // out[head_dim] = the state's weighted mean.
   void (*finish)(const float* state, uint32_t head_dim, float* out);
-
-  // Stores one token's row into slot `slot` of a plane. Values canonicalise (rule N6): below 2⁻³⁰
-  // to +0, beyond ±65504 to that. False if a value is not finite: its request must fail.
-  bool (*store_k[kNumKvDtypes])(const float* row, uint32_t head_dim, uint32_t slot,
-                                std::byte* plane);
-  bool (*store_v[kNumKvDtypes])(const float* row, uint32_t head_dim, uint32_t slot,
-                                std::byte* plane);
 };
 
 // One chunk: scores, weights, outputs.

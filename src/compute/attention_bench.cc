@@ -40,12 +40,16 @@ void Attend(benchmark::State& state, const AttentionKernels& kernels, KvDtype dt
     blocks.push_back(block);
     for (uint32_t slot = 0; slot < kBlockTokens; ++slot) {
       const auto row = RandomFloats(kHeadDim, random);
-      kernels.store_k[static_cast<size_t>(dtype)](row.data(), kHeadDim, slot, block);
-      kernels.store_v[static_cast<size_t>(dtype)](row.data(), kHeadDim, slot,
-                                                  block + layout.k_plane_bytes());
+      kernels.Of(dtype).store_k(row.data(), kHeadDim, slot, block);
+      kernels.Of(dtype).store_v(row.data(), kHeadDim, slot, block + layout.k_plane_bytes());
     }
   }
-  const auto queries = RandomFloats(size_t{num_queries} * kHeadDim, random);
+  const auto plain = RandomFloats(size_t{num_queries} * kHeadDim, random);
+  std::vector<float> queries(num_queries * size_t{QueryFloats(kHeadDim)});
+  for (uint32_t i = 0; i < num_queries; ++i) {
+    kernels.Of(dtype).prepare(&plain[size_t{i} * kHeadDim], kHeadDim,
+                              &queries[size_t{i} * QueryFloats(kHeadDim)]);
+  }
   std::vector<float> partials(num_queries * PartialFloats(layout.v_dim()));
   const std::vector<VisibleRange> visible(num_queries, {0, kChunkTokens});
   const ChunkTask task = {.queries = queries.data(),

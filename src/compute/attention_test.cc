@@ -32,16 +32,76 @@ float Canonical(float x) {
   return std::fmin(std::fmax(x, -65504.0f), 65504.0f);
 }
 
+// Of integers: the limit of a row's numbers. 0 of floats.
+float LimitOf(KvDtype dtype) {
+  return dtype == KvDtype::kQ8r ? 127.0f : dtype == KvDtype::kQ4r ? 7.0f : 0.0f;
+}
+
 float RoundTo(KvDtype dtype, float x) {
-  switch (dtype) {
-    case KvDtype::kF32:
-      return x;
-    case KvDtype::kF16:
-      return HalfToFloat(FloatToHalf(x));
-    case KvDtype::kBf16:
-      return Bfloat16ToFloat(FloatToBfloat16(x));
+  if (dtype == KvDtype::kF16) return HalfToFloat(FloatToHalf(x));
+  if (dtype == KvDtype::kBf16) return Bfloat16ToFloat(FloatToBfloat16(x));
+  return x;
+}
+
+// A Hadamard matrix on blocks of powers of two, the largest first.
+void Rotate(std::vector<float>& x) {
+  size_t first = 0;
+  for (size_t n = size_t{1} << 20; n > 0; n /= 2) {
+    if ((x.size() & n) == 0) continue;
+    for (size_t stride = n / 2; stride > 0; stride /= 2) {
+      for (size_t i = first; i < first + n; ++i) {
+        if (((i - first) & stride) != 0) continue;
+        const float a = x[i], b = x[i + stride];
+        x[i] = a + b, x[i + stride] = a - b;
+      }
+    }
+    const auto root = static_cast<float>(1.0 / std::sqrt(static_cast<double>(n)));
+    for (size_t i = first; i < first + n; ++i) x[i] *= root;
+    first += n;
   }
-  return NAN;
+}
+
+float Largest(const std::vector<float>& x) {
+  float largest = 0;
+  for (const float v : x) largest = std::max(largest, std::fabs(v));
+  return largest;
+}
+
+// As numbers to multiply: floats, or integers with a scale.
+struct Row {
+  std::vector<float> numbers;
+  float scale = 1.0f;
+};
+
+Row MakeRow(KvDtype dtype, std::vector<float> x, bool is_key) {
+  for (float& v : x) v = RoundTo(dtype, Canonical(v));
+  const float limit = LimitOf(dtype);
+  if (limit == 0) return {x, 1.0f};
+  if (is_key) Rotate(x);
+  const float scale = HalfToFloat(FloatToHalf(Largest(x) * (1.0f / limit)));
+  const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
+  for (float& v : x) v = std::nearbyint(std::clamp(v * inverse, -limit, limit));
+  return {x, scale};
+}
+
+Row MakeQuery(KvDtype k_dtype, std::vector<float> x) {
+  if (LimitOf(k_dtype) == 0) return {x, 1.0f};
+  Rotate(x);
+  const float largest = Largest(x);
+  if (largest < 0x1p-100f) return {std::vector<float>(x.size()), 0.0f};
+  for (float& v : x) v = std::nearbyint(v * (127.0f / largest));
+  return {x, largest * (1.0f / 127.0f)};
+}
+
+std::vector<float> Prepare(const Isa& isa, KvDtype k_dtype, std::span<const float> queries,
+                           uint32_t head_dim, size_t margin = 0) {
+  const size_t count = queries.size() / head_dim, stride = QueryFloats(head_dim);
+  std::vector<float> prepared(margin + count * stride);
+  for (size_t i = 0; i < count; ++i) {
+    isa.attention->Of(k_dtype).prepare(&queries[i * head_dim], head_dim,
+                                       &prepared[margin + i * stride]);
+  }
+  return prepared;
 }
 
 struct Case {
@@ -58,44 +118,46 @@ class Cache {
   Cache(const Isa& isa, const Case& c, uint64_t seed)
       : layout_{1, 1, c.head_dim, c.k_dtype, c.v_dtype},
         num_blocks_((c.num_tokens + kBlockTokens - 1) / kBlockTokens),
-        memory_(num_blocks_ * layout_.block_bytes()),
-        k_(size_t{c.num_tokens} * c.head_dim),
-        v_(k_.size()) {
+        memory_(num_blocks_ * layout_.block_bytes()) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
     for (uint32_t b = 0; b < num_blocks_; ++b) {
       blocks_.push_back(memory_.data() + (num_blocks_ - 1 - b) * layout_.block_bytes());
     }
-    for (size_t i = 0; i < k_.size(); ++i) k_[i] = normal(random), v_[i] = normal(random);
-    k_[0] = -0.0f, v_[0] = 1e-20f, v_[1] = -1e9f, k_[1] = 0x1.8p-30f;
+    std::vector<float> key(c.head_dim), value(c.head_dim);
     for (uint32_t t = 0; t < c.num_tokens; ++t) {
+      // Rows of every size, among them zeros.
+      const float sizes[] = {1.0f, 1.0f, 1.0f, 1e-5f, 0.0f, 40.0f, 1.0f};
+      for (float& x : key) x = normal(random) * sizes[t % 7];
+      for (float& x : value) x = normal(random) * sizes[t % 11 % 7];
+      if (t == 0) key.front() = -0.0f, key.back() = 0x1.8p-30f;
+      if (t == 0) value.front() = 1e-20f, value.back() = -1e9f;
       std::byte* block = blocks_[t / kBlockTokens];
       const uint32_t slot = t % kBlockTokens;
-      const auto k = static_cast<size_t>(c.k_dtype), v = static_cast<size_t>(c.v_dtype);
-      EXPECT_TRUE(isa.attention->store_k[k](&k_[size_t{t} * c.head_dim], c.head_dim, slot,
-                                            block + layout_.k_offset(0, 0)));
-      EXPECT_TRUE(isa.attention->store_v[v](&v_[size_t{t} * c.head_dim], c.head_dim, slot,
-                                            block + layout_.v_offset(0, 0)));
+      EXPECT_TRUE(isa.attention->Of(c.k_dtype).store_k(key.data(), c.head_dim, slot,
+                                                       block + layout_.k_offset(0, 0)));
+      EXPECT_TRUE(isa.attention->Of(c.v_dtype).store_v(value.data(), c.head_dim, slot,
+                                                       block + layout_.v_offset(0, 0)));
+      k_.push_back(MakeRow(c.k_dtype, key, /*is_key=*/true));
+      v_.push_back(MakeRow(c.v_dtype, value, /*is_key=*/false));
     }
-    for (float& x : k_) x = RoundTo(c.k_dtype, Canonical(x));
-    for (float& x : v_) x = RoundTo(c.v_dtype, Canonical(x));
   }
 
   const KvLayout& layout() const { return layout_; }
   const std::vector<std::byte>& memory() const { return memory_; }
   std::byte* const* blocks() const { return blocks_.data(); }
-  const float* k(uint32_t t) const { return &k_[size_t{t} * layout_.head_dim]; }
-  const float* v(uint32_t t) const { return &v_[size_t{t} * layout_.head_dim]; }
+  const Row& k(uint32_t t) const { return k_[t]; }
+  const Row& v(uint32_t t) const { return v_[t]; }
 
   // Garbage that a rolled-back sequence may have left behind: finite, beyond the last token.
   void FillTail(uint32_t num_tokens) {
     for (uint32_t t = num_tokens; t < num_blocks_ * kBlockTokens; ++t) {
       const std::vector<float> big(layout_.head_dim, 65504.0f);
       std::byte* block = blocks_[t / kBlockTokens];
-      Scalar().store_k[static_cast<size_t>(layout_.k_dtype)](
-          big.data(), layout_.head_dim, t % kBlockTokens, block + layout_.k_offset(0, 0));
-      Scalar().store_v[static_cast<size_t>(layout_.v_dtype)](
-          big.data(), layout_.head_dim, t % kBlockTokens, block + layout_.v_offset(0, 0));
+      Scalar().Of(layout_.k_dtype)
+          .store_k(big.data(), layout_.head_dim, t % kBlockTokens, block + layout_.k_offset(0, 0));
+      Scalar().Of(layout_.v_dtype)
+          .store_v(big.data(), layout_.head_dim, t % kBlockTokens, block + layout_.v_offset(0, 0));
     }
   }
 
@@ -106,34 +168,74 @@ class Cache {
   uint32_t num_blocks_;
   std::vector<std::byte> memory_;
   std::vector<std::byte*> blocks_;
-  std::vector<float> k_, v_;
+  std::vector<Row> k_, v_;
 };
+
+float ScoreReference(KvDtype k_dtype, const Row& key, const Row& query) {
+  const auto& k = key.numbers;
+  const auto& q = query.numbers;
+  if (LimitOf(k_dtype) == 0) {
+    float sum = 0;
+    for (size_t d = 0; d < k.size(); ++d) sum = std::fma(k[d], q[d], sum);
+    return sum;
+  }
+  int32_t sum = 0;
+  for (size_t d = 0; d < k.size(); ++d) sum += static_cast<int32_t>(k[d] * q[d]);
+  return static_cast<float>(sum) * key.scale * query.scale;
+}
+
+// Of tokens [from, from + weights.size()).
+std::vector<float> OutputReference(const Cache& cache, const std::vector<float>& weights,
+                                   uint32_t from) {
+  std::vector<float> out(cache.layout().head_dim);
+  if (LimitOf(cache.layout().v_dtype) == 0) {
+    for (uint32_t t = 0; t < weights.size(); ++t) {
+      const auto& v = cache.v(from + t).numbers;
+      for (size_t d = 0; d < out.size(); ++d) out[d] = std::fma(weights[t], v[d], out[d]);
+    }
+    for (float& x : out) x += 0.0f;
+    return out;
+  }
+  std::vector<float> scaled;
+  for (uint32_t t = 0; t < weights.size(); ++t) {
+    scaled.push_back(weights[t] * cache.v(from + t).scale);
+  }
+  const float largest = Largest(scaled), inverse = largest >= 1e-30f ? 32767.0f / largest : 0.0f;
+  std::vector<int64_t> sums(out.size());
+  for (uint32_t t = 0; t < weights.size(); ++t) {
+    const auto weight = static_cast<int64_t>(std::nearbyint(scaled[t] * inverse));
+    const auto& v = cache.v(from + t).numbers;
+    for (size_t d = 0; d < out.size(); ++d) sums[d] += weight * static_cast<int64_t>(v[d]);
+  }
+  for (size_t d = 0; d < out.size(); ++d) {
+    EXPECT_EQ(sums[d], static_cast<int32_t>(sums[d]));
+    out[d] = static_cast<float>(sums[d]) * (largest * (1.0f / 32767.0f));
+  }
+  return out;
+}
 
 std::vector<float> AttendReference(const Cache& cache, const float* q, uint32_t position,
                                    uint32_t window) {
   const uint32_t dim = cache.layout().head_dim;
   const uint32_t first = window != 0 && position >= window ? position - window + 1 : 0;
+  const Row query = MakeQuery(cache.layout().k_dtype, {q, q + dim});
   float total_max = 0, total = 0;
   std::vector<float> out(dim);
   bool started = false;
   for (uint32_t begin = 0; begin <= position; begin += kChunkTokens) {
     const uint32_t from = std::max(begin, first), to = std::min(begin + kChunkTokens, position + 1);
     if (from >= to) continue;
-    std::vector<float> score(kChunkTokens);
+    std::vector<float> score(kChunkTokens), weights;
     float max = -INFINITY, lanes[16] = {};
-    std::vector<float> sum(dim);
     for (uint32_t t = from; t < to; ++t) {
-      float acc = 0;
-      for (uint32_t d = 0; d < dim; ++d) acc = std::fma(cache.k(t)[d], q[d], acc);
-      score[t - begin] = acc;
-      max = std::max(max, acc);
+      score[t - begin] = ScoreReference(cache.layout().k_dtype, cache.k(t), query);
+      max = std::max(max, score[t - begin]);
     }
     for (uint32_t t = from; t < to; ++t) {
-      const float weight = Exp2(score[t - begin] - max);
-      lanes[t % 16] += weight;
-      for (uint32_t d = 0; d < dim; ++d) sum[d] = std::fma(weight, cache.v(t)[d], sum[d]);
+      weights.push_back(Exp2(score[t - begin] - max));
+      lanes[t % 16] += weights.back();
     }
-    for (float& x : sum) x += 0.0f;
+    const std::vector<float> sum = OutputReference(cache, weights, from);
     for (int width = 8; width > 0; width /= 2) {
       for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
     }
@@ -158,6 +260,7 @@ void AttendTile(const Isa& isa, const Cache& cache, const Case& c, std::span<con
   const auto num_queries = static_cast<uint32_t>(queries.size() / c.head_dim);
   const uint32_t v_dim = cache.layout().v_dim();
   const size_t stride = PartialFloats(v_dim);
+  const std::vector<float> prepared = Prepare(isa, c.k_dtype, queries, c.head_dim);
   std::vector<float> state(num_queries * stride), partials(state.size());
   std::vector<bool> started(num_queries);
   const uint32_t end = first_position + num_queries;
@@ -168,7 +271,7 @@ void AttendTile(const Isa& isa, const Cache& cache, const Case& c, std::span<con
     }
     const uint32_t last = std::min(end - chunk * kChunkTokens, kChunkTokens);
     AttendChunk(*isa.attention, c.k_dtype, c.v_dtype,
-                {.queries = queries.data(),
+                {.queries = prepared.data(),
                  .num_queries = num_queries,
                  .head_dim = c.head_dim,
                  .v_dim = v_dim,
@@ -237,14 +340,18 @@ TEST(Attention, EveryIsaAndDtypeEqualsTheReferenceBitForBit) {
 }
 
 TEST(Attention, AnyHeadSizeLengthAndWindow) {
-  for (const uint32_t head_dim : {4u, 20u, 40u, 96u, 128u}) {
-    CheckCase({head_dim, KvDtype::kF16, KvDtype::kF16, 133, 0, 0.3f});
+  for (const uint32_t head_dim : {1u, 4u, 7u, 20u, 40u, 80u, 96u, 112u, 128u, 256u}) {
+    for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kQ8r, KvDtype::kQ4r}) {
+      CheckCase({head_dim, dtype, dtype, 133, 0, 0.3f});
+    }
   }
   for (const uint32_t window : {1u, 16u, 100u, 128u, 200u}) {
     CheckCase({32, KvDtype::kF16, KvDtype::kBf16, 300, window, 0.3f});
   }
   // Large scores reach the cut-off of the exponential, and rescale whole chunks to zero.
   CheckCase({64, KvDtype::kF16, KvDtype::kF16, 400, 0, 30.0f});
+  CheckCase({64, KvDtype::kQ8r, KvDtype::kQ8r, 400, 0, 30.0f});
+  CheckCase({32, KvDtype::kQ8r, KvDtype::kQ8r, 300, 100, 0.3f});
 }
 
 // A prefix-cache hit leaves the rest of a prompt to be computed from any position on: tiles of
@@ -275,11 +382,10 @@ TEST(Attention, AfterAHitOfAnyLength) {
 
 // Queries of many sequences, each of which sees what it may of the chunk that they share, in tiles
 // of every size: a query's partial does not depend on its company.
-TEST(Attention, CompanyInATileDoesNotMatter) {
-  const Case c = {48, KvDtype::kBf16, KvDtype::kF16, kChunkTokens, 0, 0.3f};
+void CheckCompany(const Case& c) {
   std::mt19937_64 random(7);
   std::normal_distribution<float> normal;
-  std::vector<float> queries(size_t{kMaxChunkQueries} * c.head_dim + 1);
+  std::vector<float> queries(size_t{kMaxChunkQueries} * c.head_dim);
   for (float& q : queries) q = normal(random) * c.query_scale;
   std::vector<VisibleRange> visible;
   for (uint32_t i = 0; i < kMaxChunkQueries; ++i) {
@@ -292,8 +398,9 @@ TEST(Attention, CompanyInATileDoesNotMatter) {
     const Cache cache(isa, c, /*seed=*/8);
     const uint32_t v_dim = cache.layout().v_dim();
     const auto attend = [&](uint32_t first, uint32_t count, size_t margin) {
-      std::vector<float> moved(queries.begin() + first * c.head_dim, queries.end());
-      moved.insert(moved.begin(), margin, 0.0f);  // so that queries have every alignment
+      const auto some = std::span(queries).subspan(size_t{first} * c.head_dim);
+      // With a margin, so that queries have every alignment.
+      const auto moved = Prepare(isa, c.k_dtype, some, c.head_dim, margin);
       std::vector<float> partials(count * PartialFloats(v_dim));
       AttendChunk(*isa.attention, c.k_dtype, c.v_dtype,
                   {.queries = moved.data() + margin,
@@ -320,6 +427,12 @@ TEST(Attention, CompanyInATileDoesNotMatter) {
       }
     }
   }
+}
+
+TEST(Attention, CompanyInATileDoesNotMatter) {
+  CheckCompany({48, KvDtype::kBf16, KvDtype::kF16, kChunkTokens, 0, 0.3f});
+  CheckCompany({48, KvDtype::kQ8r, KvDtype::kQ8r, kChunkTokens, 0, 0.3f});
+  CheckCompany({48, KvDtype::kQ4r, KvDtype::kQ4r, kChunkTokens, 0, 0.3f});
 }
 
 // A sum of tiny products that cancel must not keep the sign of its rounding error: the zero weights
@@ -400,8 +513,8 @@ TEST(Attention, StoresGiveTheScalarBytes) {
           std::vector<float> moved(slot, 0.0f);
           moved.insert(moved.end(), row.begin(), row.end());
           const float* at = moved.data() + slot;
-          EXPECT_TRUE(isa.attention->store_k[dtype](at, head_dim, slot, k.data()));
-          EXPECT_TRUE(isa.attention->store_v[dtype](at, head_dim, slot, v.data()));
+          EXPECT_TRUE(isa.attention->dtypes[dtype].store_k(at, head_dim, slot, k.data()));
+          EXPECT_TRUE(isa.attention->dtypes[dtype].store_v(at, head_dim, slot, v.data()));
           expected_k.resize(kBlockTokens * k.size()), expected_v.resize(kBlockTokens * v.size());
           if (&isa == Isas().data()) {
             std::copy(k.begin(), k.end(), &expected_k[slot * k.size()]);
@@ -421,11 +534,11 @@ TEST(Attention, StoresRefuseWhatIsNotFinite) {
     for (size_t dtype = 0; dtype < kNumKvDtypes; ++dtype) {
       std::vector<std::byte> plane(64 * 16 * 4);
       std::vector<float> row(20, 1.0f);
-      EXPECT_TRUE(isa.attention->store_k[dtype](row.data(), 20, 3, plane.data()));
+      EXPECT_TRUE(isa.attention->dtypes[dtype].store_k(row.data(), 20, 3, plane.data()));
       row[19] = NAN;
-      EXPECT_FALSE(isa.attention->store_k[dtype](row.data(), 20, 3, plane.data()));
+      EXPECT_FALSE(isa.attention->dtypes[dtype].store_k(row.data(), 20, 3, plane.data()));
       row[19] = -INFINITY;
-      EXPECT_FALSE(isa.attention->store_v[dtype](row.data(), 20, 3, plane.data()));
+      EXPECT_FALSE(isa.attention->dtypes[dtype].store_v(row.data(), 20, 3, plane.data()));
     }
   }
 }

@@ -14,9 +14,10 @@ extern const LinearKernels kLinear;
 extern const AttentionKernels kAttention;
 extern const PeakKernels kPeak;
 }  // namespace avx2
-// Rows and attention are those of AVX2.
+// Rows are those of AVX2.
 namespace avx2vnni {
 extern const LinearKernels kLinear;
+extern const AttentionKernels kAttention;
 extern const PeakKernels kPeak;
 }  // namespace avx2vnni
 namespace avx512 {
@@ -68,7 +69,7 @@ constexpr Isa kIsas[] = {
      .supported = HasAvx2Vnni,
      .rows = &kAvx2Rows,
      .linear = &avx2vnni::kLinear,
-     .attention = &avx2::kAttention,
+     .attention = &avx2vnni::kAttention,
      .peak = &avx2vnni::kPeak},
     {.name = "avx512",
      .supported = HasAvx512,

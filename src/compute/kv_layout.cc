@@ -5,39 +5,44 @@
 namespace kvern::compute {
 namespace {
 
-// Rows lie in columns of the K plane and in rows of the V plane; `elements` is the width of a row.
-void CopyColumns(std::byte* to, const std::byte* from, uint32_t elements, size_t element_bytes,
-                 uint32_t num_tokens) {
-  const size_t stride = kBlockTokens * element_bytes;
-  for (uint32_t d = 0; d < elements; ++d) {
-    std::memcpy(to + d * stride, from + d * stride, num_tokens * element_bytes);
+bool Equal(const std::byte* a, const std::byte* b, const KvRow& row) {
+  for (size_t i = 0, at = row.first; i < row.count; ++i, at += row.stride) {
+    if (std::memcmp(a + at, b + at, row.bytes) != 0) return false;
   }
+  return std::memcmp(a + row.scale, b + row.scale, row.scale_bytes) == 0;
+}
+
+void Copy(std::byte* to, const std::byte* from, const KvRow& row) {
+  for (size_t i = 0, at = row.first; i < row.count; ++i, at += row.stride) {
+    if (row.bytes == 1) {
+      to[at] = from[at];
+    } else {
+      std::memcpy(to + at, from + at, row.bytes);
+    }
+  }
+  std::memcpy(to + row.scale, from + row.scale, row.scale_bytes);
 }
 
 }  // namespace
 
 bool KvLayout::EqualKeys(const std::byte* a, const std::byte* b, uint32_t slot) const {
-  const size_t element = GetKvDtype(k_dtype).element_bytes;
-  const size_t end = size_t{head_dim} * kBlockTokens * element;
-  for (size_t at = slot * element; at < end; at += kBlockTokens * element) {
-    if (std::memcmp(a + at, b + at, element) != 0) return false;
-  }
-  return true;
+  return Equal(a, b, GetKvDtype(k_dtype).k_row(head_dim, slot));
 }
 
 bool KvLayout::EqualValues(const std::byte* a, const std::byte* b, uint32_t slot) const {
-  const size_t row = GetKvDtype(v_dtype).element_bytes * v_dim();
-  return std::memcmp(a + slot * row, b + slot * row, row) == 0;
+  return Equal(a, b, GetKvDtype(v_dtype).v_row(v_dim(), slot));
 }
 
 void KvLayout::CopyRows(std::byte* to, const std::byte* from, uint32_t num_tokens) const {
-  const size_t k_element = GetKvDtype(k_dtype).element_bytes;
-  const size_t v_row = GetKvDtype(v_dtype).element_bytes * v_dim();
+  KvRow keys = GetKvDtype(k_dtype).k_row(head_dim, 0);
+  keys.bytes *= num_tokens, keys.scale_bytes *= num_tokens;
   for (uint32_t layer = 0; layer < num_layers; ++layer) {
     for (uint32_t head = 0; head < num_kv_heads; ++head) {
-      CopyColumns(to + k_offset(layer, head), from + k_offset(layer, head), head_dim, k_element,
-                  num_tokens);
-      std::memcpy(to + v_offset(layer, head), from + v_offset(layer, head), num_tokens * v_row);
+      Copy(to + k_offset(layer, head), from + k_offset(layer, head), keys);
+      for (uint32_t slot = 0; slot < num_tokens; ++slot) {
+        Copy(to + v_offset(layer, head), from + v_offset(layer, head),
+             GetKvDtype(v_dtype).v_row(v_dim(), slot));
+      }
     }
   }
 }

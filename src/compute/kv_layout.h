@@ -24,7 +24,8 @@ struct KvLayout {
   uint32_t v_dim() const { return (head_dim + 15) / 16 * 16; }
   size_t k_plane_bytes() const { return GetKvDtype(k_dtype).k_plane_bytes(head_dim); }
   size_t v_plane_bytes() const { return GetKvDtype(v_dtype).v_plane_bytes(v_dim()); }
-  size_t page_bytes() const { return k_plane_bytes() + v_plane_bytes(); }
+  // Pages begin at cache lines.
+  size_t page_bytes() const { return (k_plane_bytes() + v_plane_bytes() + 63) / 64 * 64; }
   size_t block_bytes() const { return page_bytes() * num_layers * num_kv_heads; }
   // Exact: planes of 16 tokens divide evenly.
   size_t token_bytes() const { return block_bytes() / kBlockTokens; }

@@ -30,7 +30,7 @@ TileAttention::TileAttention(const compute::AttentionKernels* kernels,
       page_bytes_(layout.page_bytes()),
       k_plane_bytes_(layout.k_plane_bytes()),
       partial_floats_(compute::PartialFloats(layout.v_dim())),
-      queries_(size_t{num_heads()} * kTileQueries * layout.head_dim),
+      queries_(size_t{num_heads()} * kTileQueries * compute::QueryFloats(layout.head_dim)),
       states_(num_heads() * kTileQueries * partial_floats_),
       started_(size_t{num_heads()} * kTileQueries),
       positions_(kTileQueries),
@@ -44,14 +44,14 @@ size_t TileAttention::scratch_bytes() const {
 
 void TileAttention::GatherQueries(const AttentionTask& task, const QueryTile& tile) {
   const uint32_t dim = layout_.head_dim;
+  const auto prepare = kernels_->Of(layout_.k_dtype).prepare;
   uint32_t i = 0;
   for (const QueryRun& run : task.plan->RunsOf(tile)) {
     for (uint32_t r = 0; r < run.num_rows; ++r, i += group_size_) {
       const float* row = task.queries + (run.first_row + r) * task.stride;
       std::fill_n(&positions_[i], group_size_, run.first_position + r);
-      for (uint32_t head = 0; head < num_heads(); ++head) {
-        std::copy_n(row + size_t{head} * group_size_ * dim, size_t{group_size_} * dim,
-                    &queries_[StateIndex(head, i) * dim]);
+      for (uint32_t query = 0; query < num_heads() * group_size_; ++query) {
+        prepare(row + size_t{query} * dim, dim, Query(query / group_size_, i + query % group_size_));
       }
     }
   }
@@ -103,7 +103,7 @@ void TileAttention::AttendQueries(const AttentionTask& task, const Unit& unit, u
   const PagedView& view = task.batch->slices[step.slice].view;
   const size_t page_offset = layout_.k_offset(task.layer, unit.head / parts_);
   compute::AttendChunk(*kernels_, layout_.k_dtype, layout_.v_dtype,
-                       {.queries = &queries_[StateIndex(unit.head, first) * layout_.head_dim],
+                       {.queries = Query(unit.head, first),
                         .num_queries = count,
                         .head_dim = layout_.head_dim,
                         .v_dim = layout_.v_dim(),

@@ -63,6 +63,9 @@ class TileAttention {
   const std::byte* const* PlanesAhead(const AttentionTask& task, const Unit& unit, uint32_t index);
   // Query i of the tile and KV head.
   size_t StateIndex(uint32_t head, uint32_t i) const { return size_t{head} * kTileQueries + i; }
+  float* Query(uint32_t head, uint32_t i) {
+    return &queries_[StateIndex(head, i) * compute::QueryFloats(layout_.head_dim)];
+  }
   float* State(uint32_t head, uint32_t i) {
     return &states_[StateIndex(head, i) * partial_floats_];
   }

@@ -433,7 +433,7 @@ void DecoderForward::StoreKey(size_t thread, uint32_t token, uint32_t index, uin
   float* k = k_.row(token) + size_t{head} * dim;
   if (config_.qkv_bias) isa_.rows->add(k, &layer.k_bias[size_t{head} * dim], dim);
   NormAndRotate(k, layer.k_norm, row.position);
-  const auto store = isa_.attention->store_k[static_cast<size_t>(layout_.k_dtype)];
+  const auto store = isa_.attention->Of(layout_.k_dtype).store_k;
   const uint32_t slot = row.position % kBlockTokens;
   std::byte* stored = BlockOf(row) + layout_.k_offset(index, head);
   std::byte* plane = SliceOf(row).query_only ? scratch_[thread].page.data() : stored;
@@ -447,7 +447,7 @@ void DecoderForward::StoreValue(size_t thread, uint32_t token, uint32_t index, u
   const Row& row = rows_[token];
   float* v = v_.row(token) + size_t{head} * dim;
   if (config_.qkv_bias) isa_.rows->add(v, &layer.v_bias[size_t{head} * dim], dim);
-  const auto store = isa_.attention->store_v[static_cast<size_t>(layout_.v_dtype)];
+  const auto store = isa_.attention->Of(layout_.v_dtype).store_v;
   const uint32_t slot = row.position % kBlockTokens;
   std::byte* stored = BlockOf(row) + layout_.v_offset(index, head);
   std::byte* plane = SliceOf(row).query_only ? scratch_[thread].page.data() : stored;

@@ -10,11 +10,9 @@ namespace scalar {
 extern const LinearKernels kLinear;
 extern const AttentionKernels kAttention;
 }  // namespace scalar
-namespace avx2 {
-extern const AttentionKernels kAttention;
-}  // namespace avx2
 namespace avx2vnni {
 extern const LinearKernels kLinear;
+extern const AttentionKernels kAttention;
 }  // namespace avx2vnni
 namespace avx512 {
 extern const LinearKernels kLinear;
@@ -39,7 +37,7 @@ constexpr Isa kIsas[] = {
      .supported = HasAvx2,
      .rows = &kAvx2Rows,
      .linear = &avx2vnni::kLinear,
-     .attention = &avx2::kAttention,
+     .attention = &avx2vnni::kAttention,
      .peak = nullptr},
     {.name = "avx512",
      .supported = HasAvx2,

@@ -1,34 +1,65 @@
 #include "compute/kv_dtype.h"
+#include "compute/kv_dtype/integer_plane.h"
 #include "kvern/paged_view.h"
 
 namespace kvern::compute {
 namespace {
 
-// A plane of plain elements, padded to 64 bytes.
-template <size_t kElementBytes>
-size_t PlaneBytes(uint32_t dim) {
-  return (size_t{dim} * kBlockTokens * kElementBytes + 63) / 64 * 64;
+template <uint32_t kElementBytes>
+struct FloatPlane {
+  static size_t Bytes(uint32_t dim) {
+    return (size_t{dim} * kBlockTokens * kElementBytes + 63) / 64 * 64;
+  }
+  static KvRow KeyRow(uint32_t head_dim, uint32_t slot) {
+    return {.first = size_t{slot} * kElementBytes,
+            .stride = kBlockTokens * kElementBytes,
+            .bytes = kElementBytes,
+            .count = head_dim,
+            .scale = 0,
+            .scale_bytes = 0};
+  }
+  static KvRow ValueRow(uint32_t v_dim, uint32_t slot) {
+    return {.first = size_t{slot} * v_dim * kElementBytes,
+            .stride = 0,
+            .bytes = v_dim * kElementBytes,
+            .count = 1,
+            .scale = 0,
+            .scale_bytes = 0};
+  }
+};
+
+template <uint32_t kElementBytes>
+constexpr KvDtypeTraits Float(KvDtype dtype, std::string_view name) {
+  using Plane = FloatPlane<kElementBytes>;
+  return {.dtype = dtype,
+          .name = name,
+          .alias = {},
+          .row_independent = true,
+          .k_plane_bytes = Plane::Bytes,
+          .v_plane_bytes = Plane::Bytes,
+          .k_row = Plane::KeyRow,
+          .v_row = Plane::ValueRow};
+}
+
+template <int kBits>
+constexpr KvDtypeTraits Integer(KvDtype dtype, std::string_view name, std::string_view alias) {
+  using Plane = IntegerPlane<kBits>;
+  return {.dtype = dtype,
+          .name = name,
+          .alias = alias,
+          .row_independent = true,
+          .k_plane_bytes = Plane::KeyPlaneBytes,
+          .v_plane_bytes = Plane::ValuePlaneBytes,
+          .k_row = Plane::KeyRow,
+          .v_row = Plane::ValueRow};
 }
 
 constexpr KvDtypeTraits kDtypes[kNumKvDtypes] = {
-    {.dtype = KvDtype::kF32,
-     .name = "f32",
-     .row_independent = true,
-     .element_bytes = 4,
-     .k_plane_bytes = PlaneBytes<4>,
-     .v_plane_bytes = PlaneBytes<4>},
-    {.dtype = KvDtype::kF16,
-     .name = "f16",
-     .row_independent = true,
-     .element_bytes = 2,
-     .k_plane_bytes = PlaneBytes<2>,
-     .v_plane_bytes = PlaneBytes<2>},
-    {.dtype = KvDtype::kBf16,
-     .name = "bf16",
-     .row_independent = true,
-     .element_bytes = 2,
-     .k_plane_bytes = PlaneBytes<2>,
-     .v_plane_bytes = PlaneBytes<2>},
+    Float<4>(KvDtype::kF32, "f32"),
+    Float<2>(KvDtype::kF16, "f16"),
+    Float<2>(KvDtype::kBf16, "bf16"),
+    Integer<8>(KvDtype::kQ8r, "q8r", "q8_0"),
+    Integer<4>(KvDtype::kQ4r, "q4r", "q4_0"),
 };
 
 }  // namespace
@@ -39,7 +70,7 @@ const KvDtypeTraits& GetKvDtype(KvDtype dtype) { return kDtypes[static_cast<size
 
 const KvDtypeTraits* FindKvDtype(std::string_view name) {
   for (const KvDtypeTraits& traits : kDtypes) {
-    if (traits.name == name) return &traits;
+    if (traits.name == name || (!traits.alias.empty() && traits.alias == name)) return &traits;
   }
   return nullptr;
 }

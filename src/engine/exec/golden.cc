@@ -89,6 +89,9 @@ const std::vector<GoldenCase>& Cases() {
        "a1ca4562ba737b70e729f77fc6abf02d"},
       {"llama-mixed", Plain("llama", {QuantType::kQ4_1, QuantType::kF32, QuantType::kQ8_0}),
        KvDtype::kF16, KvDtype::kF16, 24, "77f1238b3a6cfa464d3981ce78781b5c"},
+      {"llama-kv-q8r", Odd(QuantType::kQ8_0), KvDtype::kQ8r, KvDtype::kQ8r, 270, ""},
+      {"qwen3-kv-q8r-wide", Wide("qwen3", QuantType::kQ4_K), KvDtype::kQ8r, KvDtype::kQ8r, 24, ""},
+      {"llama-kv-q4r", Odd(QuantType::kQ8_0), KvDtype::kQ4r, KvDtype::kQ4r, 24, ""},
   };
   return cases;
 }

@@ -67,18 +67,26 @@ class Text {
     return {memory_.data(), memory_.data() + memory_.bytes()};
   }
 
-  // Element i of the row at `position`, as its first byte.
-  std::byte* KeyElement(size_t position, uint32_t layer, uint32_t head, uint32_t i) {
-    return blocks_[position / kBlockTokens] + layout_.k_offset(layer, head) +
-           (i * kBlockTokens + position % kBlockTokens) * GetKvDtype(layout_.k_dtype).element_bytes;
+  // The bytes of the row at `position`, its scale last.
+  std::vector<std::byte*> KeyBytes(size_t position, uint32_t layer, uint32_t head) {
+    return BytesOf(blocks_[position / kBlockTokens] + layout_.k_offset(layer, head),
+                   GetKvDtype(layout_.k_dtype).k_row(layout_.head_dim, position % kBlockTokens));
   }
-  std::byte* ValueElement(size_t position, uint32_t layer, uint32_t head, uint32_t i) {
-    return blocks_[position / kBlockTokens] + layout_.v_offset(layer, head) +
-           (position % kBlockTokens * layout_.v_dim() + i) *
-               GetKvDtype(layout_.v_dtype).element_bytes;
+  std::vector<std::byte*> ValueBytes(size_t position, uint32_t layer, uint32_t head) {
+    return BytesOf(blocks_[position / kBlockTokens] + layout_.v_offset(layer, head),
+                   GetKvDtype(layout_.v_dtype).v_row(layout_.v_dim(), position % kBlockTokens));
   }
 
  private:
+  static std::vector<std::byte*> BytesOf(std::byte* plane, const compute::KvRow& row) {
+    std::vector<std::byte*> bytes;
+    for (uint32_t i = 0; i < row.count * row.bytes; ++i) {
+      bytes.push_back(plane + row.first + i / row.bytes * row.stride + i % row.bytes);
+    }
+    for (uint32_t i = 0; i < row.scale_bytes; ++i) bytes.push_back(plane + row.scale + i);
+    return bytes;
+  }
+
   static constexpr size_t kNumBlocks = kLength / kBlockTokens + 1;
 
   TestModel& model_;
@@ -160,7 +168,7 @@ TEST(QueryOnlyTest, CompanyInABatchDoesNotMatter) {
   }
 }
 
-// Every bit of one element in each plane of the row, and of the whole row in one.
+// Every bit of some bytes in each plane of the row, and of the whole row in one.
 TEST(QueryOnlyTest, SeesEveryBitOfTheStoredRow) {
   constexpr size_t kPosition = 133;
   for (const compute::KvDtypeTraits& k : compute::KvDtypes()) {
@@ -171,20 +179,22 @@ TEST(QueryOnlyTest, SeesEveryBitOfTheStoredRow) {
       Text text(model, 4);
       text.Compute(0, kLength);
       int num_missed = 0;
-      const auto flip_all = [&](std::byte* element, size_t num_bytes) {
-        for (size_t bit = 0; bit < 8 * num_bytes; ++bit) {
-          element[bit / 8] ^= std::byte(1u << bit % 8);
-          if (!RunSlice(model, text.QueryOnly(kPosition)).stored_differs) ++num_missed;
-          element[bit / 8] ^= std::byte(1u << bit % 8);
+      const auto flip_all = [&](std::span<std::byte* const> bytes) {
+        for (std::byte* const byte : bytes) {
+          for (int bit = 0; bit < 8; ++bit) {
+            *byte ^= std::byte(1u << bit);
+            if (!RunSlice(model, text.QueryOnly(kPosition)).stored_differs) ++num_missed;
+            *byte ^= std::byte(1u << bit);
+          }
         }
       };
       for (uint32_t layer = 0; layer < spec.num_layers; ++layer) {
         for (uint32_t head = 0; head < spec.num_kv_heads; ++head) {
           const bool whole = layer == 1 && head == 0;
-          for (uint32_t i = whole ? 0 : head + 18; i < spec.head_dim; ++i) {
-            flip_all(text.KeyElement(kPosition, layer, head, i), k.element_bytes);
-            flip_all(text.ValueElement(kPosition, layer, head, i), v.element_bytes);
-          }
+          const auto key = text.KeyBytes(kPosition, layer, head);
+          const auto value = text.ValueBytes(kPosition, layer, head);
+          flip_all(std::span(key).last(whole ? key.size() : 3));
+          flip_all(std::span(value).last(whole ? value.size() : 3));
         }
       }
       EXPECT_EQ(num_missed, 0);
@@ -206,17 +216,15 @@ TEST(QueryOnlyTest, SeesNothingElse) {
     const auto flip = [](std::byte* element) { *element ^= std::byte{4}; };
     for (const size_t position : {134u, 143u, 144u}) {
       for (uint32_t layer = 0; layer < spec.num_layers; ++layer) {
-        for (uint32_t i = 0; i < spec.head_dim; ++i) {
-          flip(text.KeyElement(position, layer, 1, i));
-          flip(text.ValueElement(position, layer, 1, i));
-        }
+        for (std::byte* byte : text.KeyBytes(position, layer, 1)) flip(byte);
+        for (std::byte* byte : text.ValueBytes(position, layer, 1)) flip(byte);
       }
     }
     const SliceOutput later = RunSlice(model, text.QueryOnly(kPosition));
     EXPECT_FALSE(later.stored_differs);
     EXPECT_TRUE(SameBits(later.logits.at(0), expected));
 
-    flip(text.ValueElement(kPosition - 1, spec.num_layers - 1, 1, 0) + dtype.element_bytes - 1);
+    flip(text.ValueBytes(kPosition - 1, spec.num_layers - 1, 1)[3]);
     const SliceOutput earlier = RunSlice(model, text.QueryOnly(kPosition));
     EXPECT_FALSE(earlier.stored_differs);
     EXPECT_FALSE(SameBits(earlier.logits.at(0), expected));
@@ -231,7 +239,7 @@ TEST(QueryOnlyTest, ADifferenceIsToldOfItsSliceAlone) {
   other.Compute(0, 130);
   const Logits at_129 = Copy(RunSlice(model, text.QueryOnly(129)));
   const Logits of_other = Copy(RunSlice(model, other.QueryOnly(129)));
-  *text.KeyElement(139, 0, 1, 3) ^= std::byte{1};
+  *text.KeyBytes(139, 0, 1)[3] ^= std::byte{1};
   StepPlan plan;
   plan.slices = {text.QueryOnly(129), text.QueryOnly(139), other.QueryOnly(129)};
   const uint32_t group[] = {0, 1};
@@ -253,7 +261,7 @@ TEST(QueryOnlyTest, MayWantNoLogitsAndHasOneToken) {
   text.Compute(0, 20);
   Slice slice = text.QueryOnly(19);
   slice.num_logits = 0;
-  *text.ValueElement(19, 1, 0, 0) ^= std::byte{1};
+  *text.ValueBytes(19, 1, 0)[0] ^= std::byte{1};
   const SliceOutput output = RunSlice(model, slice);
   EXPECT_TRUE(output.status.ok() && output.stored_differs && output.logits.empty());
 

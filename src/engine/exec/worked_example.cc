@@ -33,8 +33,6 @@ constexpr auto kNextToken = kAllTokens.last<kDim>();
 
 constexpr float kIdentity[] = {1, 0, 0, 0, /**/ 0, 1, 0, 0, /**/ 0, 0, 1, 0, /**/ 0, 0, 0, 1};
 
-size_t Index(compute::KvDtype dtype) { return static_cast<size_t>(dtype); }
-
 // The one sequence: its block table and the three projections.
 class Example {
  public:
@@ -99,14 +97,23 @@ class Example {
 
   void Write(const WorkedStep& step, uint32_t first) {
     for (uint32_t t = 0; t < step.keys.rows; ++t) {
-      CHECK(isa_.attention->store_k[Index(layout_.k_dtype)](step.keys.row(t), kDim, first + t,
-                                                            block() + layout_.k_offset(0, 0)));
-      CHECK(isa_.attention->store_v[Index(layout_.v_dtype)](step.values.row(t), kDim, first + t,
-                                                            block() + layout_.v_offset(0, 0)));
+      CHECK(isa_.attention->Of(layout_.k_dtype).store_k(step.keys.row(t), kDim, first + t,
+                                                        block() + layout_.k_offset(0, 0)));
+      CHECK(isa_.attention->Of(layout_.v_dtype).store_v(step.values.row(t), kDim, first + t,
+                                                        block() + layout_.v_offset(0, 0)));
     }
   }
 
-  // `queries` against the sequence's block; query i sees visible[i].
+  Matrix Prepared(const Matrix& queries) const {
+    static_assert(compute::QueryFloats(kDim) == kDim);
+    Matrix prepared(queries.rows, kDim);
+    for (uint32_t i = 0; i < queries.rows; ++i) {
+      isa_.attention->Of(layout_.k_dtype).prepare(queries.row(i), kDim, prepared.row(i));
+    }
+    return prepared;
+  }
+
+  // `queries`, prepared, against the sequence's block; query i sees visible[i].
   compute::ChunkTask Task(const Matrix& queries, const compute::VisibleRange* visible,
                           std::vector<float>& partials) const {
     partials.assign(queries.rows * compute::PartialFloats(layout_.v_dim()), 0.0f);
@@ -128,6 +135,7 @@ class Example {
     Matrix scaled = step.queries;
     const auto scale = static_cast<float>(std::numbers::log2e / std::sqrt(double{kDim}));
     for (float& q : scaled.values) q *= scale;
+    scaled = Prepared(scaled);
     compute::VisibleRange visible[kMaxTokens];
     for (uint32_t i = 0; i < scaled.rows; ++i) {
       visible[i] = compute::VisibleInChunk(first + i, /*window=*/0, /*chunk=*/0);
@@ -137,7 +145,7 @@ class Example {
 
     alignas(64) float rows[kMaxTokens * kChunkTokens];
     const auto length = static_cast<uint32_t>(table_.length());
-    isa_.attention->scores[Index(layout_.k_dtype)](task, rows);
+    isa_.attention->Of(layout_.k_dtype).scores(task, rows);
     step.scores = Matrix(scaled.rows, length);
     for (uint32_t i = 0; i < scaled.rows; ++i) {
       float* scores = step.scores.row(i);
@@ -171,8 +179,9 @@ class Example {
     std::ranges::copy(kIdentity, units.values.begin());
     std::vector<float> partials;
     alignas(64) float rows[kMaxTokens * kChunkTokens] = {};
-    const compute::ChunkTask task = Task(units, nullptr, partials);
-    isa_.attention->scores[Index(layout_.k_dtype)](task, rows);
+    const Matrix prepared = Prepared(units);
+    const compute::ChunkTask task = Task(prepared, nullptr, partials);
+    isa_.attention->Of(layout_.k_dtype).scores(task, rows);
     step.cached_keys = Matrix(length, kDim);
     for (uint32_t t = 0; t < length; ++t) {
       for (uint32_t d = 0; d < kDim; ++d) step.cached_keys.row(t)[d] = rows[d * kChunkTokens + t];
@@ -180,7 +189,7 @@ class Example {
 
     std::ranges::fill(rows, 0.0f);
     for (uint32_t t = 0; t < length; ++t) rows[t * kChunkTokens + t] = 1.0f;
-    isa_.attention->outputs[Index(layout_.v_dtype)](task, rows);
+    isa_.attention->Of(layout_.v_dtype).outputs(task, rows);
     step.cached_values = Matrix(length, kDim);
     for (uint32_t t = 0; t < length; ++t) {
       std::copy_n(&partials[t * compute::PartialFloats(layout_.v_dim()) + 16], kDim,

@@ -174,6 +174,19 @@ KVERN_INLINE F32x16 SelectRange(int begin, int end, F32x16 a, F32x16 b) {
   return {blend(first, a.low, b.low), blend(second, a.high, b.high)};
 }
 
+template <int kStride>
+KVERN_INLINE __m256 ButterflyHalf(__m256 a) {
+  constexpr int kUpper = kStride == 4 ? 0xF0 : kStride == 2 ? 0xCC : 0xAA;
+  const __m256 partner = kStride == 4 ? _mm256_permute2f128_ps(a, a, 1)
+                                      : _mm256_permute_ps(a, kStride == 2 ? 0x4E : 0xB1);
+  return _mm256_blend_ps(_mm256_add_ps(a, partner), _mm256_sub_ps(partner, a), kUpper);
+}
+template <int kStride>
+KVERN_INLINE F32x16 Butterfly(F32x16 a) {
+  if constexpr (kStride == 8) return {_mm256_add_ps(a.low, a.high), _mm256_sub_ps(a.low, a.high)};
+  return {ButterflyHalf<kStride>(a.low), ButterflyHalf<kStride>(a.high)};
+}
+
 KVERN_INLINE float Fold(F32x16 a) {
   const __m256 x8 = _mm256_add_ps(a.low, a.high);
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(x8), _mm256_extractf128_ps(x8, 1));
@@ -203,6 +216,10 @@ KVERN_INLINE U8x64 LoadBytes(const uint8_t* p) { return {Load256(p), Load256(p +
 KVERN_INLINE U8x64 AndBytes(U8x64 a, uint8_t mask) {
   const __m256i m = _mm256_set1_epi8(static_cast<char>(mask));
   return {_mm256_and_si256(a.low, m), _mm256_and_si256(a.high, m)};
+}
+KVERN_INLINE U8x64 SubBytes(U8x64 a, uint8_t n) {
+  const __m256i b = _mm256_set1_epi8(static_cast<char>(n));
+  return {_mm256_sub_epi8(a.low, b), _mm256_sub_epi8(a.high, b)};
 }
 KVERN_INLINE U8x64 OrBytes(U8x64 a, U8x64 b) {
   return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};

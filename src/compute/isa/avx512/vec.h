@@ -102,6 +102,21 @@ KVERN_INLINE F32x16 SelectRange(int begin, int end, F32x16 a, F32x16 b) {
   return _mm512_mask_blend_ps(mask, b, a);
 }
 
+template <int kStride>
+KVERN_INLINE F32x16 Butterfly(F32x16 a) {
+  constexpr auto kUpper = static_cast<__mmask16>(kStride == 8   ? 0xFF00
+                                                 : kStride == 4 ? 0xF0F0
+                                                 : kStride == 2 ? 0xCCCC
+                                                                : 0xAAAA);
+  const auto partner_of = [](int i) { return i ^ kStride; };
+  const __m512i index = _mm512_setr_epi32(
+      partner_of(0), partner_of(1), partner_of(2), partner_of(3), partner_of(4), partner_of(5),
+      partner_of(6), partner_of(7), partner_of(8), partner_of(9), partner_of(10), partner_of(11),
+      partner_of(12), partner_of(13), partner_of(14), partner_of(15));
+  const __m512 partner = _mm512_permutex2var_ps(a, index, a);
+  return _mm512_mask_blend_ps(kUpper, _mm512_add_ps(a, partner), _mm512_sub_ps(partner, a));
+}
+
 KVERN_INLINE __m256 LowHalf(F32x16 a) { return _mm512_castps512_ps256(a); }
 KVERN_INLINE __m256 HighHalf(F32x16 a) { return _mm512_extractf32x8_ps(a, 1); }
 KVERN_INLINE float Fold(F32x16 a) {
@@ -122,6 +137,9 @@ KVERN_INLINE int32_t SumInt(I32x16 a) { return _mm512_reduce_add_epi32(a); }
 KVERN_INLINE U8x64 LoadBytes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 KVERN_INLINE U8x64 AndBytes(U8x64 a, uint8_t mask) {
   return {_mm512_and_si512(a.bytes, _mm512_set1_epi8(static_cast<char>(mask)))};
+}
+KVERN_INLINE U8x64 SubBytes(U8x64 a, uint8_t n) {
+  return {_mm512_sub_epi8(a.bytes, _mm512_set1_epi8(static_cast<char>(n)))};
 }
 KVERN_INLINE U8x64 OrBytes(U8x64 a, U8x64 b) { return {_mm512_or_si512(a.bytes, b.bytes)}; }
 template <int kRight, uint8_t kMask, int kLeft>

@@ -173,6 +173,14 @@ KVERN_INLINE F32x16 SelectRange(int begin, int end, F32x16 a, F32x16 b) {
   return Map([&](int i) { return i >= begin && i < end ? a.lane[i] : b.lane[i]; });
 }
 
+// Lanes i and i + kStride, for each i whose bit kStride is 0, become their sum and their difference.
+template <int kStride>
+KVERN_INLINE F32x16 Butterfly(F32x16 a) {
+  return Map([&](int i) {
+    return (i & kStride) == 0 ? a.lane[i] + a.lane[i + kStride] : a.lane[i - kStride] - a.lane[i];
+  });
+}
+
 // Sum of lanes in the one order of rule N9: i + (i + 8), then + 4, + 2, + 1.
 KVERN_INLINE float Fold(F32x16 a) {
   for (int width = 8; width > 0; width /= 2) {
@@ -209,6 +217,11 @@ KVERN_INLINE U8x64 LoadBytes(const uint8_t* p) {
 // Byte masks and shifts; a shift moves bits within each byte's 16-bit word, so mask afterwards.
 KVERN_INLINE U8x64 AndBytes(U8x64 a, uint8_t mask) {
   for (int i = 0; i < 64; ++i) a.byte[i] = a.byte[i] & mask;
+  return a;
+}
+// a − n in each byte, modulo 256.
+KVERN_INLINE U8x64 SubBytes(U8x64 a, uint8_t n) {
+  for (int i = 0; i < 64; ++i) a.byte[i] = static_cast<uint8_t>(a.byte[i] - n);
   return a;
 }
 KVERN_INLINE U8x64 OrBytes(U8x64 a, U8x64 b) {

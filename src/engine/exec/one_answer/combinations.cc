@@ -56,7 +56,8 @@ std::vector<Combination> CiCombinations() {
              .cache = CacheMode::kOff};
   rows[1].setup.model.num_threads = 1;
   rows[1].setup.model.isa = compute::SelectIsa("avx2").ok() ? "avx2" : "auto";
-  rows[2] = Preempting("preemption, lfu, priority", FewBlocks("priority", "lfu", 512));
+  rows[2] = Preempting("preemption, lfu, priority, q8r", FewBlocks("priority", "lfu", 512));
+  rows[2].setup.model.k_dtype = rows[2].setup.model.v_dtype = "q8r";
   rows[3] = Preempting("preemption, drafts by ngram, s3fifo, lpm, steps of 2048",
                        FewBlocks("lpm", "s3fifo", 2048));
   rows[3].setup.draft = Draft::kNgram;
@@ -75,11 +76,11 @@ std::vector<Combination> CiCombinations() {
              .cache = CacheMode::kWarm,
              .arrival = Arrival::kThreads};
   rows[6].setup.draft = Draft::kNgram;
-  rows[7] = {.name = "scalar, K f32, V bf16, in turn",
+  rows[7] = {.name = "scalar, K q8r, V bf16, in turn",
              .setup = Steps(512),
              .arrival = Arrival::kInTurn,
              .max_case_tokens = kShortest};
-  rows[7].setup.model = {.k_dtype = "f32", .v_dtype = "bf16", .isa = "scalar"};
+  rows[7].setup.model = {.k_dtype = "q8r", .v_dtype = "bf16", .isa = "scalar"};
   for (Combination& row : rows) row.max_case_tokens = std::min(row.max_case_tokens, kShort);
   return rows;
 }
@@ -138,6 +139,7 @@ void AddSpeculation(std::vector<Combination>& rows) {
       }
       rows.push_back(Preempting(fmt::format("{}{}, preemption", draft_name, adaptive_name),
                                 FewBlocks("fcfs", "lru", 512)));
+      rows.back().num_copies = 12;  // drafts end in few steps
       rows.back().setup.draft = draft;
       rows.back().setup.adaptive = adaptive;
     }
@@ -161,15 +163,6 @@ void AddMachines(std::vector<Combination>& rows) {
       rows.back().setup.model.num_threads = num_threads;
     }
   }
-  constexpr std::pair<const char*, const char*> kTypes[] = {
-      {"f32", "f32"}, {"bf16", "bf16"}, {"f16", "f32"}, {"bf16", "f16"}};
-  for (const auto& [k, v] : kTypes) {
-    rows.push_back({.name = fmt::format("K {}, V {}", k, v),
-                    .setup = Steps(64),
-                    .cache = CacheMode::kWarm,
-                    .max_case_tokens = kShort});
-    rows.back().setup.model = {.k_dtype = k, .v_dtype = v};
-  }
   for (const CacheMode mode : {CacheMode::kOff, CacheMode::kWarm}) {
     rows.push_back({.name = fmt::format("the public engine, {}",
                                         mode == CacheMode::kOff ? "no cache" : "warm"),
@@ -177,6 +170,14 @@ void AddMachines(std::vector<Combination>& rows) {
                     .cache = mode,
                     .arrival = Arrival::kThreads});
   }
+}
+
+void AddTypes(std::vector<Combination>& rows, const char* k, const char* v) {
+  rows.push_back({.name = fmt::format("K {}, V {}", k, v),
+                  .setup = Steps(64),
+                  .cache = CacheMode::kWarm,
+                  .max_case_tokens = kShort});
+  rows.back().setup.model = {.k_dtype = k, .v_dtype = v};
 }
 
 }  // namespace
@@ -188,6 +189,18 @@ std::vector<Combination> Combinations(Suite suite) {
   AddPreemption(rows);
   AddSpeculation(rows);
   AddMachines(rows);
+  // The same with K and V in 8 bits.
+  const size_t num_rows = rows.size();
+  for (size_t i = 0; i < num_rows; ++i) {
+    if (rows[i].setup.model.k_dtype != "f16") continue;
+    rows.push_back(rows[i]);
+    rows.back().name += ", q8r";
+    rows.back().setup.model.k_dtype = rows.back().setup.model.v_dtype = "q8r";
+  }
+  for (const char* dtype : {"f32", "bf16", "q4r"}) AddTypes(rows, dtype, dtype);
+  constexpr std::pair<const char*, const char*> kMixed[] = {
+      {"f16", "f32"}, {"bf16", "f16"}, {"q8r", "f16"}, {"f32", "q8r"}};
+  for (const auto& [k, v] : kMixed) AddTypes(rows, k, v);
   return rows;
 }
 

@@ -52,7 +52,7 @@ Round DrawRound(SplitMix64& random) {
   Round round;
   round.is_public = random.Below(6) == 0;
   CoreSetup& setup = round.setup;
-  const std::string dtype = Draw(random, {"f16", "f16", "f16", "f16", "f32", "bf16"});
+  const std::string dtype = Draw(random, {"f16", "f16", "q8r", "q8r", "f32", "bf16"});
   setup.model.k_dtype = setup.model.v_dtype = dtype;
   setup.model.num_threads = 1 + random.Below(2);
   SchedulerOptions& scheduler = setup.scheduler;
