@@ -97,8 +97,8 @@ Status AttentionRun::Load(size_t max_threads) {
   for (uint32_t slot = 0; slot < kBlockTokens; ++slot) {
     for (float& value : row) value = number();
     kernels_.Of(layout_.k_dtype).store_k(row.data(), kHeadDim, slot, memory_.data());
-    kernels_.Of(layout_.v_dtype).store_v(row.data(), kHeadDim, slot,
-                                         memory_.data() + layout_.k_plane_bytes());
+    kernels_.Of(layout_.v_dtype)
+        .store_v(row.data(), kHeadDim, slot, memory_.data() + layout_.k_plane_bytes());
   }
   for (size_t at = layout_.page_bytes(); at < memory_.bytes(); at += layout_.page_bytes()) {
     std::memcpy(memory_.data() + at, memory_.data(), layout_.page_bytes());

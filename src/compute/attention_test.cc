@@ -154,9 +154,11 @@ class Cache {
     for (uint32_t t = num_tokens; t < num_blocks_ * kBlockTokens; ++t) {
       const std::vector<float> big(layout_.head_dim, 65504.0f);
       std::byte* block = blocks_[t / kBlockTokens];
-      Scalar().Of(layout_.k_dtype)
+      Scalar()
+          .Of(layout_.k_dtype)
           .store_k(big.data(), layout_.head_dim, t % kBlockTokens, block + layout_.k_offset(0, 0));
-      Scalar().Of(layout_.v_dtype)
+      Scalar()
+          .Of(layout_.v_dtype)
           .store_v(big.data(), layout_.head_dim, t % kBlockTokens, block + layout_.v_offset(0, 0));
     }
   }

@@ -29,7 +29,7 @@ struct KvDtypeTraits {
   KvDtype dtype;
   std::string_view name;   // as -ctk and -ctv spell it
   std::string_view alias;  // of llama.cpp, for what it is nearest to; may be empty
-  bool row_independent;   // rule N5: a stored row depends on its own token only
+  bool row_independent;    // rule N5: a stored row depends on its own token only
   // Bytes of the plane of 16 tokens; a multiple of 32.
   size_t (*k_plane_bytes)(uint32_t head_dim);
   size_t (*v_plane_bytes)(uint32_t v_dim);

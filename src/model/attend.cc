@@ -51,7 +51,8 @@ void TileAttention::GatherQueries(const AttentionTask& task, const QueryTile& ti
       const float* row = task.queries + (run.first_row + r) * task.stride;
       std::fill_n(&positions_[i], group_size_, run.first_position + r);
       for (uint32_t query = 0; query < num_heads() * group_size_; ++query) {
-        prepare(row + size_t{query} * dim, dim, Query(query / group_size_, i + query % group_size_));
+        prepare(row + size_t{query} * dim, dim,
+                Query(query / group_size_, i + query % group_size_));
       }
     }
   }

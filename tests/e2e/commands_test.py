@@ -71,8 +71,8 @@ class Inspect(harness.CommandTest):
         # 30 layers, K and V, 3 KV heads of 64.
         numbers = 30 * 2 * 3 * 64
         out = self.output_of("inspect", harness.default_model)
-        for dtype, size in (("f32", 4), ("f16", 2), ("bf16", 2)):
-            self.assertRegex(out, rf"{dtype}\s+{numbers * size}")
+        for dtype, size in (("f32", 4), ("f16", 2), ("bf16", 2), ("q8r", 33 / 32)):
+            self.assertRegex(out, rf"{dtype}\s+{round(numbers * size)}")
         document = json.loads(self.output_of("inspect", harness.default_model, "--json"))
         self.assertIsInstance(document, dict)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import harness
 
 STRATEGIES = ("paged", "dynamic", "static", "none")
-DTYPES = ("f32", "f16", "bf16")
+DTYPES = ("f32", "f16", "bf16", "q8r")
 CHUNKS = (1, 7, 16, 100, 512)
 
 

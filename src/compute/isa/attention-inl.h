@@ -1,5 +1,5 @@
-// The attention kernels of an instruction set, over the vector and dots of the including file (rules
-// N3, N5, N6).
+// The attention kernels of an instruction set, over the vector and dots of the including file
+// (rules N3, N5, N6).
 #include "compute/isa/attention_common-inl.h"
 #include "compute/isa/attention_float-inl.h"
 #include "compute/isa/attention_integer-inl.h"

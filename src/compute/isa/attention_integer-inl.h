@@ -1,8 +1,8 @@
 // Attention kernels of K and V as integers with a scale a token (docs/numerics.md, "Integer K and
 // V").
 //
-// Sums of integer products are exact, so their order is free. What rounds: a product of the sum with
-// the scales for each score, and one with the weights' scale for each output.
+// Sums of integer products are exact, so their order is free. What rounds: a product of the sum
+// with the scales for each score, and one with the weights' scale for each output.
 #pragma once
 
 #include <bit>
@@ -102,9 +102,11 @@ KVERN_INLINE void LoadRow(const float* row, uint32_t dim, float* x) {
   }
 }
 
-// One row as integers of the codec; gives the f16 bits of their scale.
+// One row as integers of the codec, and zeros to the end of their line; gives the f16 bits of their
+// scale.
 template <typename Codec>
 KVERN_INLINE uint16_t QuantizeRow(const float* x, uint32_t dim, int8_t* q) {
+  std::memset(q + dim / 32 * 32, 0, 32);
   const float largest = LargestMagnitude(x, dim);
   uint16_t half[kLanes];
   StoreF16(half, Set1(largest * (1.0f / Codec::kLimit)));
@@ -121,13 +123,13 @@ template <typename Codec>
 bool StoreIntegerKey(const float* row, uint32_t head_dim, uint32_t slot, std::byte* plane) {
   if (!AllFinite(row, head_dim)) return false;
   alignas(64) float x[kMaxHeadDim];
-  alignas(64) int8_t q[kMaxHeadDim];
+  alignas(64) int8_t q[kMaxHeadDim + 32];
   LoadRow(row, head_dim, x);
   Rotate(x, head_dim);
   PutScale(plane + Codec::Plane::KeyScales(head_dim), slot, QuantizeRow<Codec>(x, head_dim, q));
   constexpr uint32_t kUnits = Codec::Plane::kUnitsPerLine;
   auto* const bytes = reinterpret_cast<uint8_t*>(plane) + slot * 4;
-  for (uint32_t d = 0; d < head_dim; ++d) {
+  for (uint32_t d = 0; d < Codec::Plane::KeyLines(head_dim) * kUnits * 4; ++d) {
     const uint32_t unit = d / 4;
     Codec::PutKey(bytes + unit / kUnits * 64 + d % 4, unit % kUnits, q[d]);
   }
@@ -138,14 +140,14 @@ template <typename Codec>
 bool StoreIntegerValue(const float* row, uint32_t head_dim, uint32_t slot, std::byte* plane) {
   if (!AllFinite(row, head_dim)) return false;
   alignas(64) float x[kMaxHeadDim];
-  alignas(64) int8_t q[kMaxHeadDim];
+  alignas(64) int8_t q[kMaxHeadDim + 32];
   LoadRow(row, head_dim, x);
   const uint32_t v_dim = (head_dim + kLanes - 1) / kLanes * kLanes;
   PutScale(plane, slot, QuantizeRow<Codec>(x, head_dim, q));
   constexpr uint32_t kUnits = Codec::Plane::kUnitsPerLine;
   const size_t first = size_t{slot} / 4 * Codec::Plane::ValueLines(v_dim) * 64 + slot % 4;
   auto* const bytes = reinterpret_cast<uint8_t*>(plane) + Codec::Plane::kValueLines + first;
-  for (uint32_t d = 0; d < head_dim; ++d) {
+  for (uint32_t d = 0; d < Codec::Plane::ValueLines(v_dim) * kUnits * kLanes; ++d) {
     const uint32_t unit = d / kLanes;
     Codec::PutValue(bytes + unit / kUnits * 64 + d % kLanes * 4, unit % kUnits, q[d]);
   }
@@ -178,6 +180,21 @@ KVERN_INLINE const uint8_t* BytesOf(const std::byte* block, size_t offset) {
 }
 KVERN_INLINE F32x16 LoadScales(const uint8_t* scales) {
   return LoadF16(reinterpret_cast<const uint16_t*>(scales));
+}
+
+// Sums of a tile as scores, rows of kChunkTokens.
+template <typename Codec, int kQueries, int kBlocks>
+KVERN_INLINE void ScaleScores(const ChunkTask& task, const uint8_t* const* k, const float* scale,
+                              const I32x16 (*sums)[kBlocks], float* scores) {
+#pragma GCC unroll 4
+  for (int b = 0; b < kBlocks; ++b) {
+    const F32x16 scales = LoadScales(k[b] + Codec::Plane::KeyScales(task.head_dim));
+#pragma GCC unroll 8
+    for (int i = 0; i < kQueries; ++i) {
+      Store(scores + i * kChunkTokens + b * kBlockTokens,
+            Mul(Mul(ToFloat(sums[i][b]), scales), Set1(scale[i])));
+    }
+  }
 }
 
 // Scores of kQueries queries against kBlocks blocks. With kStream, a plane ahead is fetched for
@@ -245,21 +262,12 @@ KVERN_INLINE void IntegerScoreTile(const ChunkTask& task, uint32_t query, uint32
       for (int b = 0; b < kBlocks; ++b) sums[i][b] = dots[i][b].End();
     }
   }
-#pragma GCC unroll 4
-  for (int b = 0; b < kBlocks; ++b) {
-    const F32x16 scales = LoadScales(k[b] + Codec::Plane::KeyScales(task.head_dim));
-#pragma GCC unroll 8
-    for (int i = 0; i < kQueries; ++i) {
-      Store(scores + (query + i) * kChunkTokens + (block + b) * kBlockTokens,
-            Mul(Mul(ToFloat(sums[i][b]), scales), Set1(scale[i])));
-    }
-  }
+  ScaleScores<Codec, kQueries, kBlocks>(task, k, scale, sums,
+                                        scores + query * kChunkTokens + block * kBlockTokens);
 }
 
 // Sums that a tile keeps in registers: of kQueries queries, so many blocks.
-constexpr int ScoreBlocks(int queries) {
-  return kVectorRegisters < 32 ? 1 : queries <= 6 ? 4 : 2;
-}
+constexpr int ScoreBlocks(int queries) { return kVectorRegisters < 32 ? 1 : queries <= 6 ? 4 : 2; }
 
 template <typename Codec, int kQueries, bool kStream>
 [[gnu::noinline]] void IntegerScoreQueries(const ChunkTask& task, uint32_t query, float* scores) {
@@ -316,8 +324,8 @@ KVERN_INLINE void RoundWeights(const ChunkTask& task, const float* weights, Inte
   out.scale = max * (1.0f / kWeightLimit);
 }
 
-// Outputs of kQueries queries in kLines lines of dimensions from `line`. With kStream, a plane ahead
-// is fetched for each block.
+// Outputs of kQueries queries in kLines lines of dimensions from `line`. With kStream, a plane
+// ahead is fetched for each block.
 template <typename Codec, int kQueries, int kLines, bool kStream>
 KVERN_INLINE void IntegerOutputTile(const ChunkTask& task, const IntegerWeights* weights,
                                     uint32_t query, uint32_t line) {

@@ -2,8 +2,8 @@
 //
 // A unit is 64 bytes of 8-bit numbers, what one load of a kernel reads: of K, four dimensions of 16
 // tokens, [16 tokens][4]; of V, four tokens in 16 dimensions, [16 dimensions][4]. In 4 bits two
-// units share their bytes, the even one low. A line holds as many units as share bytes. The 16 scales
-// in f16, one a token, follow K's lines and precede V's: one cache line together.
+// units share their bytes, the even one low. A line holds as many units as share bytes. The 16
+// scales in f16, one a token, follow K's lines and precede V's: one cache line together.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,12 @@ struct IntegerPlane {
   static constexpr size_t KeyScales(uint32_t head_dim) { return KeyLines(head_dim) * kLineBytes; }
   static constexpr size_t kValueLines = kBlockTokens * sizeof(uint16_t);  // where they begin
 
-  static size_t KeyPlaneBytes(uint32_t head_dim) { return KeyScales(head_dim) + kBlockTokens * sizeof(uint16_t); }
-  static size_t ValuePlaneBytes(uint32_t v_dim) { return 4 * ValueLines(v_dim) * kLineBytes + kValueLines; }
+  static size_t KeyPlaneBytes(uint32_t head_dim) {
+    return KeyScales(head_dim) + kBlockTokens * sizeof(uint16_t);
+  }
+  static size_t ValuePlaneBytes(uint32_t v_dim) {
+    return 4 * ValueLines(v_dim) * kLineBytes + kValueLines;
+  }
 
   static KvRow KeyRow(uint32_t head_dim, uint32_t slot) {
     return {.first = size_t{slot} * 4,

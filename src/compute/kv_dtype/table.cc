@@ -55,10 +55,8 @@ constexpr KvDtypeTraits Integer(KvDtype dtype, std::string_view name, std::strin
 }
 
 constexpr KvDtypeTraits kDtypes[kNumKvDtypes] = {
-    Float<4>(KvDtype::kF32, "f32"),
-    Float<2>(KvDtype::kF16, "f16"),
-    Float<2>(KvDtype::kBf16, "bf16"),
-    Integer<8>(KvDtype::kQ8r, "q8r", "q8_0"),
+    Float<4>(KvDtype::kF32, "f32"),           Float<2>(KvDtype::kF16, "f16"),
+    Float<2>(KvDtype::kBf16, "bf16"),         Integer<8>(KvDtype::kQ8r, "q8r", "q8_0"),
     Integer<4>(KvDtype::kQ4r, "q4r", "q4_0"),
 };
 

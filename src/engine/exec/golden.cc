@@ -89,9 +89,12 @@ const std::vector<GoldenCase>& Cases() {
        "a1ca4562ba737b70e729f77fc6abf02d"},
       {"llama-mixed", Plain("llama", {QuantType::kQ4_1, QuantType::kF32, QuantType::kQ8_0}),
        KvDtype::kF16, KvDtype::kF16, 24, "77f1238b3a6cfa464d3981ce78781b5c"},
-      {"llama-kv-q8r", Odd(QuantType::kQ8_0), KvDtype::kQ8r, KvDtype::kQ8r, 270, ""},
-      {"qwen3-kv-q8r-wide", Wide("qwen3", QuantType::kQ4_K), KvDtype::kQ8r, KvDtype::kQ8r, 24, ""},
-      {"llama-kv-q4r", Odd(QuantType::kQ8_0), KvDtype::kQ4r, KvDtype::kQ4r, 24, ""},
+      {"llama-kv-q8r", Odd(QuantType::kF32), KvDtype::kQ8r, KvDtype::kQ8r, 270,
+       "1f6c52948024b0df667704de96d4c183"},
+      {"qwen3-kv-q8r-wide", Wide("qwen3", QuantType::kQ4_K), KvDtype::kQ8r, KvDtype::kQ8r, 24,
+       "cd0a22e991f190d6f9acf72b71ecd71c"},
+      {"llama-kv-q4r", Odd(QuantType::kF32), KvDtype::kQ4r, KvDtype::kQ4r, 24,
+       "9449ba49b1dbb50780d82180df17eee2"},
   };
   return cases;
 }

@@ -224,7 +224,7 @@ TEST(QueryOnlyTest, SeesNothingElse) {
     EXPECT_FALSE(later.stored_differs);
     EXPECT_TRUE(SameBits(later.logits.at(0), expected));
 
-    flip(text.ValueBytes(kPosition - 1, spec.num_layers - 1, 1)[3]);
+    for (std::byte* byte : text.ValueBytes(kPosition - 1, spec.num_layers - 1, 1)) flip(byte);
     const SliceOutput earlier = RunSlice(model, text.QueryOnly(kPosition));
     EXPECT_FALSE(earlier.stored_differs);
     EXPECT_FALSE(SameBits(earlier.logits.at(0), expected));

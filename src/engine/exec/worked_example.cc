@@ -97,10 +97,10 @@ class Example {
 
   void Write(const WorkedStep& step, uint32_t first) {
     for (uint32_t t = 0; t < step.keys.rows; ++t) {
-      CHECK(isa_.attention->Of(layout_.k_dtype).store_k(step.keys.row(t), kDim, first + t,
-                                                        block() + layout_.k_offset(0, 0)));
-      CHECK(isa_.attention->Of(layout_.v_dtype).store_v(step.values.row(t), kDim, first + t,
-                                                        block() + layout_.v_offset(0, 0)));
+      CHECK(isa_.attention->Of(layout_.k_dtype)
+                .store_k(step.keys.row(t), kDim, first + t, block() + layout_.k_offset(0, 0)));
+      CHECK(isa_.attention->Of(layout_.v_dtype)
+                .store_v(step.values.row(t), kDim, first + t, block() + layout_.v_offset(0, 0)));
     }
   }
 

@@ -67,7 +67,8 @@ KVERN_INLINE void StoreWide(WideQuad* quads, I32x16 weights) {
   Store256(quads, _mm256_permute4x64_epi64(_mm256_packs_epi32(weights.low, weights.high), 0xD8));
 }
 
-// Products of 16 bits: a row has the sum of its tokens 0 and 1 beside that of 2 and 3 until the end.
+// Products of 16 bits: a row has the sum of its tokens 0 and 1 beside that of 2 and 3 until the
+// end.
 struct WideDot {
   __m256i sums[4];
 

@@ -45,9 +45,7 @@ struct Dot {
     std::memcpy(&value, quad, sizeof value);
     return _mm512_set1_epi32(value);
   }
-  KVERN_INLINE void Add(U8x64 w, Quad q) {
-    sum = DotBytes(sum, w.bytes, q);
-  }
+  KVERN_INLINE void Add(U8x64 w, Quad q) { sum = DotBytes(sum, w.bytes, q); }
   KVERN_INLINE I32x16 End() const { return sum; }
 };
 

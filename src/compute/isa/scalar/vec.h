@@ -173,7 +173,8 @@ KVERN_INLINE F32x16 SelectRange(int begin, int end, F32x16 a, F32x16 b) {
   return Map([&](int i) { return i >= begin && i < end ? a.lane[i] : b.lane[i]; });
 }
 
-// Lanes i and i + kStride, for each i whose bit kStride is 0, become their sum and their difference.
+// Lanes i and i + kStride, for each i whose bit kStride is 0, become their sum and their
+// difference.
 template <int kStride>
 KVERN_INLINE F32x16 Butterfly(F32x16 a) {
   return Map([&](int i) {
