@@ -40,11 +40,14 @@ void AddEngineFlags(CLI::App& app, EngineFlags& flags) {
 }
 
 void AddComputeFlags(CLI::App& app, EngineFlags& flags) {
+  const std::string types = Names(compute::KvDtypes()) + "; q8_0 means q8r, q4_0 q4r";
   app.add_option("-b,--batch-size", flags.batch, "Prompt tokens computed per step")
       ->capture_default_str();
-  app.add_option("--cache-type-k", flags.k_dtype, "Type of K in the cache (short: -ctk)")
+  app.add_option("--cache-type-k", flags.k_dtype,
+                 "Type of K in the cache: " + types + " (short: -ctk)")
       ->capture_default_str();
-  app.add_option("--cache-type-v", flags.v_dtype, "Type of V in the cache (short: -ctv)")
+  app.add_option("--cache-type-v", flags.v_dtype,
+                 "Type of V in the cache: " + types + " (short: -ctv)")
       ->capture_default_str();
   app.add_option("--isa", flags.isa,
                  "Instruction set of the kernels: auto, " + Names(compute::Isas()))

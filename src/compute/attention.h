@@ -18,6 +18,7 @@
 namespace kvern::compute {
 
 inline constexpr uint32_t kMaxChunkQueries = 32;
+inline constexpr uint32_t kMaxHeadDim = 1024;  // kernels keep a row on the stack
 
 // Keys of a chunk that a query sees: tokens [first, end) counted from the chunk's start.
 struct VisibleRange {

@@ -1,5 +1,6 @@
 #include "compute/kv_layout.h"
 
+#include <array>
 #include <cstring>
 
 namespace kvern::compute {
@@ -36,12 +37,15 @@ bool KvLayout::EqualValues(const std::byte* a, const std::byte* b, uint32_t slot
 void KvLayout::CopyRows(std::byte* to, const std::byte* from, uint32_t num_tokens) const {
   KvRow keys = GetKvDtype(k_dtype).k_row(head_dim, 0);
   keys.bytes *= num_tokens, keys.scale_bytes *= num_tokens;
+  std::array<KvRow, kBlockTokens> values;
+  for (uint32_t slot = 0; slot < num_tokens; ++slot) {
+    values[slot] = GetKvDtype(v_dtype).v_row(v_dim(), slot);
+  }
   for (uint32_t layer = 0; layer < num_layers; ++layer) {
     for (uint32_t head = 0; head < num_kv_heads; ++head) {
       Copy(to + k_offset(layer, head), from + k_offset(layer, head), keys);
       for (uint32_t slot = 0; slot < num_tokens; ++slot) {
-        Copy(to + v_offset(layer, head), from + v_offset(layer, head),
-             GetKvDtype(v_dtype).v_row(v_dim(), slot));
+        Copy(to + v_offset(layer, head), from + v_offset(layer, head), values[slot]);
       }
     }
   }

@@ -109,12 +109,14 @@ Status Core::Impl::CheckFits(const Request& request) const {
                   "lower max_tokens or raise the context",
                   num_prompt, num_new, positions);
   }
+  const bool is_too_much = needed > context_;
   const char* const whose =
-      needed > context_ ? "all KV memory together" : "what this tenant may have of the KV memory";
+      is_too_much ? "all KV memory together" : "what this tenant may have of the KV memory";
+  const char* const more = is_too_much ? "give the KV cache more memory" : "raise its share";
   return Errorf(ErrorCode::kOutOfMemory,
                 "{} prompt tokens and {} new ones can never fit: {} has room for {}: shorten the "
-                "prompt, lower max_tokens or give the KV cache more memory",
-                num_prompt, num_new, whose, context);
+                "prompt, lower max_tokens or {}",
+                num_prompt, num_new, whose, context, more);
 }
 
 // If too many wait, the last in line goes, if it is less important than the newcomer.

@@ -4,6 +4,7 @@
 #include "engine/scheduler.h"
 
 namespace kvern::engine {
+
 size_t Scheduler::capacity_tokens(const std::string& account) const {
   const kv::Room room = cache_.CapacityOf(account);
   const size_t num_kept = (cache_.stats().budget_bytes - room.pool) / block_bytes_;

@@ -47,8 +47,9 @@ Status KvCache::SetQuotas(std::span<const AccountQuota> quotas) {
     const size_t floor = whole_blocks(row.quota.floor_bytes);
     if (floor > left || floor > row.quota.share_bytes) {
       return Errorf(ErrorCode::kInvalidArgument,
-                    "KvCache::SetQuotas: the floor of {}, {} bytes, is more than {}", row.account,
-                    floor, floor > left ? "other floors leave of the budget" : "its share");
+                    "KvCache::SetQuotas: the floor of {}, {} bytes, is more than {}: lower it",
+                    row.account, floor,
+                    floor > left ? "other floors leave of the budget" : "its share");
     }
     left -= floor;
   }

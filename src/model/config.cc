@@ -3,6 +3,8 @@
 #include <limits>
 #include <optional>
 
+#include "compute/attention.h"
+
 namespace kvern::model {
 namespace {
 
@@ -10,7 +12,7 @@ namespace {
 constexpr uint64_t kMaxLayers = 1024;
 constexpr uint64_t kMaxWidth = uint64_t{1} << 20;
 constexpr uint64_t kMaxHeads = 1024;
-constexpr uint64_t kMaxHeadDim = 1024;
+constexpr uint64_t kMaxHeadDim = compute::kMaxHeadDim;
 
 // Typed access to "<architecture>.<key>" with bounds.
 class Keys {

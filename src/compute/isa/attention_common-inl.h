@@ -12,19 +12,29 @@ using kvern::compute::ChunkTask;
 using kvern::compute::PartialFloats;
 using kvern::compute::QueryFloats;
 
-// Calls Step::Run<n> for the largest n ≤ kCount that fits until `total` items are done.
-template <typename Step, int kCount, typename... Args>
-KVERN_INLINE uint32_t InSteps(uint32_t done, uint32_t total, const Args&... args) {
-  for (; total - done >= kCount; done += kCount) Step::template Run<kCount>(done, args...);
+template <typename Pass, int kCount, typename... Args>
+KVERN_INLINE void InPassesFrom(uint32_t done, const ChunkTask& task, Args... args) {
+  for (; task.num_queries - done >= kCount; done += kCount) {
+    if (done == 0 && task.ahead != nullptr) {
+      Pass::template Run<kCount, true>(done, task, args...);
+    } else {
+      Pass::template Run<kCount, false>(done, task, args...);
+    }
+  }
   if constexpr (kCount > 1) {
     constexpr int kNext = kCount > 10  ? 10
                           : kCount > 8 ? 8
                           : kCount > 6 ? 6
                           : kCount > 4 ? 4
                                        : kCount - 1;
-    if (done < total) done = InSteps<Step, kNext>(done, total, args...);
+    if (done < task.num_queries) InPassesFrom<Pass, kNext>(done, task, args...);
   }
-  return done;
+}
+// Calls Pass::Run<n, kStream> for the largest n ≤ kCount that fits until all queries are done. The
+// first streams: it fetches the planes ahead, if there are any.
+template <typename Pass, int kCount, typename... Args>
+KVERN_INLINE void InPasses(const ChunkTask& task, Args... args) {
+  InPassesFrom<Pass, kCount>(0, task, args...);
 }
 
 KVERN_INLINE float FirstLane(F32x16 a) {

@@ -68,26 +68,18 @@ KVERN_INLINE void ScoreTile(const ChunkTask& task, uint32_t query, uint32_t bloc
   }
 }
 
-template <typename Codec, int kQueries, bool kStream>
-[[gnu::noinline]] void ScoreQueries(const ChunkTask& task, uint32_t query, float* scores) {
-  constexpr int kBlocks = TileWidth(kQueries);
-  uint32_t block = 0;
-  for (; block + kBlocks <= task.num_blocks; block += kBlocks) {
-    ScoreTile<Codec, kQueries, kBlocks, kStream>(task, query, block, scores);
-  }
-  for (; block < task.num_blocks; ++block) {
-    ScoreTile<Codec, kQueries, 1, kStream>(task, query, block, scores);
-  }
-}
-
 template <typename Codec>
-struct ScoreStep {
-  template <int kQueries>
-  KVERN_INLINE static void Run(uint32_t query, const ChunkTask& task, float* scores) {
-    if (query == 0 && task.ahead != nullptr) {
-      return ScoreQueries<Codec, kQueries, true>(task, query, scores);
+struct FloatScorePass {
+  template <int kQueries, bool kStream>
+  [[gnu::noinline]] static void Run(uint32_t query, const ChunkTask& task, float* scores) {
+    constexpr int kBlocks = TileWidth(kQueries);
+    uint32_t block = 0;
+    for (; block + kBlocks <= task.num_blocks; block += kBlocks) {
+      ScoreTile<Codec, kQueries, kBlocks, kStream>(task, query, block, scores);
     }
-    ScoreQueries<Codec, kQueries, false>(task, query, scores);
+    for (; block < task.num_blocks; ++block) {
+      ScoreTile<Codec, kQueries, 1, kStream>(task, query, block, scores);
+    }
   }
 };
 
@@ -96,7 +88,7 @@ constexpr int kPassQueries = kVectorRegisters >= 32 ? 11 : kVectorRegisters >= 8
 
 template <typename Codec>
 void FloatScores(const ChunkTask& task, float* scores) {
-  InSteps<ScoreStep<Codec>, kPassQueries>(0, task.num_queries, task, scores);
+  InPasses<FloatScorePass<Codec>, kPassQueries>(task, scores);
 }
 
 // Outputs of kQueries queries, 16·kVectors dimensions from `dim`. With kStream, a plane ahead is
@@ -143,32 +135,24 @@ KVERN_INLINE void OutputTile(const ChunkTask& task, uint32_t query, uint32_t dim
   }
 }
 
-template <typename Codec, int kQueries, bool kStream>
-[[gnu::noinline]] void OutputQueries(const ChunkTask& task, uint32_t query, const float* weights) {
-  constexpr int kVectors = TileWidth(kQueries);
-  uint32_t dim = 0;
-  for (; dim + kVectors * kLanes <= task.v_dim; dim += kVectors * kLanes) {
-    OutputTile<Codec, kQueries, kVectors, kStream>(task, query, dim, weights);
-  }
-  for (; dim < task.v_dim; dim += kLanes) {
-    OutputTile<Codec, kQueries, 1, kStream>(task, query, dim, weights);
-  }
-}
-
 template <typename Codec>
-struct OutputStep {
-  template <int kQueries>
-  KVERN_INLINE static void Run(uint32_t query, const ChunkTask& task, const float* weights) {
-    if (query == 0 && task.ahead != nullptr) {
-      return OutputQueries<Codec, kQueries, true>(task, query, weights);
+struct FloatOutputPass {
+  template <int kQueries, bool kStream>
+  [[gnu::noinline]] static void Run(uint32_t query, const ChunkTask& task, const float* weights) {
+    constexpr int kVectors = TileWidth(kQueries);
+    uint32_t dim = 0;
+    for (; dim + kVectors * kLanes <= task.v_dim; dim += kVectors * kLanes) {
+      OutputTile<Codec, kQueries, kVectors, kStream>(task, query, dim, weights);
     }
-    OutputQueries<Codec, kQueries, false>(task, query, weights);
+    for (; dim < task.v_dim; dim += kLanes) {
+      OutputTile<Codec, kQueries, 1, kStream>(task, query, dim, weights);
+    }
   }
 };
 
 template <typename Codec>
 void FloatOutputs(const ChunkTask& task, const float* weights) {
-  InSteps<OutputStep<Codec>, kPassQueries>(0, task.num_queries, task, weights);
+  InPasses<FloatOutputPass<Codec>, kPassQueries>(task, weights);
 }
 
 template <typename Codec>

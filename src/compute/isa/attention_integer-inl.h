@@ -6,7 +6,6 @@
 #pragma once
 
 #include <bit>
-#include <cstddef>
 #include <cstring>
 
 #include "compute/isa/attention_common-inl.h"
@@ -15,18 +14,17 @@
 
 namespace {
 
-constexpr uint32_t kMaxHeadDim = 1024;
+using kvern::compute::kMaxHeadDim;
+
 constexpr int kQueryLimit = 127;
 constexpr float kWeightLimit = 32767;
 constexpr uint32_t kChunkQuads = kChunkTokens / 4;
 
-// A query as the score kernel reads it: QueryFloats(head_dim) floats. `q` goes on to whole quads.
-struct IntegerQuery {
+// What precedes the bytes of a prepared query, which are padded to whole quads.
+struct QueryHeader {
   float scale;
-  int32_t sum;  // of q
-  int8_t q[8];
+  int32_t sum;  // of its bytes
 };
-constexpr size_t kQueryHeader = offsetof(IntegerQuery, q);
 
 // --- Rows ---
 
@@ -61,14 +59,19 @@ KVERN_INLINE void RotateSmallBlock(float* x, uint32_t n) {
       x[i + stride] = a - b;
     }
   }
-  for (uint32_t i = 0; i < n; ++i) x[i] *= RootOf(n);
+  const float root = RootOf(n);
+  for (uint32_t i = 0; i < n; ++i) x[i] *= root;
 }
 // x ← H·x / √n in blocks of n, the powers of two whose sum is `dim`, the largest first. H: strides
 // n/2, n/4, … 1; (a, b) ← (a + b, a − b).
 KVERN_INLINE void Rotate(float* x, uint32_t dim) {
   for (uint32_t n = kMaxHeadDim; n > 0; n /= 2) {
     if ((dim & n) == 0) continue;
-    n >= kLanes ? RotateBlock(x, n) : RotateSmallBlock(x, n);
+    if (n >= kLanes) {
+      RotateBlock(x, n);
+    } else {
+      RotateSmallBlock(x, n);
+    }
     x += n;
   }
 }
@@ -96,23 +99,24 @@ KVERN_INLINE int32_t RoundRow(const float* x, uint32_t dim, float inverse, float
   return SumInt(sum);
 }
 
-KVERN_INLINE void LoadRow(const float* row, uint32_t dim, float* x) {
+// One row as integers of the codec, and zeros to the end of their line, with the f16 bits of their
+// scale. False if a value is not finite.
+template <typename Codec, bool kRotated>
+KVERN_INLINE bool QuantizeRow(const float* row, uint32_t dim, int8_t* q, uint16_t& scale_bits) {
+  if (!AllFinite(row, dim)) return false;
+  alignas(64) float x[kMaxHeadDim];
   for (uint32_t d = 0; d < dim; d += kLanes) {
     Store(x + d, Canonical(LoadFirst(row + d, LanesOf(dim - d))));
   }
-}
-
-// One row as integers of the codec, and zeros to the end of their line; gives the f16 bits of their
-// scale.
-template <typename Codec>
-KVERN_INLINE uint16_t QuantizeRow(const float* x, uint32_t dim, int8_t* q) {
+  if (kRotated) Rotate(x, dim);
   std::memset(q + dim / 32 * 32, 0, 32);
   const float largest = LargestMagnitude(x, dim);
   uint16_t half[kLanes];
   StoreF16(half, Set1(largest * (1.0f / Codec::kLimit)));
   const float scale = FirstLane(LoadF16(half));
   RoundRow(x, dim, scale > 0.0f ? 1.0f / scale : 0.0f, Codec::kLimit, q);
-  return half[0];
+  scale_bits = half[0];
+  return true;
 }
 
 KVERN_INLINE void PutScale(std::byte* scales, uint32_t slot, uint16_t scale) {
@@ -121,12 +125,10 @@ KVERN_INLINE void PutScale(std::byte* scales, uint32_t slot, uint16_t scale) {
 
 template <typename Codec>
 bool StoreIntegerKey(const float* row, uint32_t head_dim, uint32_t slot, std::byte* plane) {
-  if (!AllFinite(row, head_dim)) return false;
-  alignas(64) float x[kMaxHeadDim];
   alignas(64) int8_t q[kMaxHeadDim + 32];
-  LoadRow(row, head_dim, x);
-  Rotate(x, head_dim);
-  PutScale(plane + Codec::Plane::KeyScales(head_dim), slot, QuantizeRow<Codec>(x, head_dim, q));
+  uint16_t scale = 0;
+  if (!QuantizeRow<Codec, /*kRotated=*/true>(row, head_dim, q, scale)) return false;
+  PutScale(plane + Codec::Plane::KeyScales(head_dim), slot, scale);
   constexpr uint32_t kUnits = Codec::Plane::kUnitsPerLine;
   auto* const bytes = reinterpret_cast<uint8_t*>(plane) + slot * 4;
   for (uint32_t d = 0; d < Codec::Plane::KeyLines(head_dim) * kUnits * 4; ++d) {
@@ -138,12 +140,11 @@ bool StoreIntegerKey(const float* row, uint32_t head_dim, uint32_t slot, std::by
 
 template <typename Codec>
 bool StoreIntegerValue(const float* row, uint32_t head_dim, uint32_t slot, std::byte* plane) {
-  if (!AllFinite(row, head_dim)) return false;
-  alignas(64) float x[kMaxHeadDim];
   alignas(64) int8_t q[kMaxHeadDim + 32];
-  LoadRow(row, head_dim, x);
+  uint16_t scale = 0;
+  if (!QuantizeRow<Codec, /*kRotated=*/false>(row, head_dim, q, scale)) return false;
+  PutScale(plane, slot, scale);
   const uint32_t v_dim = (head_dim + kLanes - 1) / kLanes * kLanes;
-  PutScale(plane, slot, QuantizeRow<Codec>(x, head_dim, q));
   constexpr uint32_t kUnits = Codec::Plane::kUnitsPerLine;
   const size_t first = size_t{slot} / 4 * Codec::Plane::ValueLines(v_dim) * 64 + slot % 4;
   auto* const bytes = reinterpret_cast<uint8_t*>(plane) + Codec::Plane::kValueLines + first;
@@ -164,13 +165,13 @@ inline void PrepareQuery(const float* query, uint32_t head_dim, float* out) {
   Rotate(x, head_dim);
   const float largest = LargestMagnitude(x, head_dim);
   const bool finite = largest <= 0x1.fffffep127f, usable = finite && largest >= 0x1p-100f;
-  IntegerQuery header = {};
+  QueryHeader header = {};
   header.scale = usable ? largest * (1.0f / kQueryLimit) : finite ? 0.0f : __builtin_nanf("");
   std::memset(q, 0, (head_dim + kLanes - 1) / kLanes * kLanes);
   if (usable) header.sum = RoundRow(x, head_dim, kQueryLimit / largest, kQueryLimit, q);
   auto* const bytes = reinterpret_cast<std::byte*>(out);
-  std::memcpy(bytes, &header, kQueryHeader);
-  std::memcpy(bytes + kQueryHeader, q, (head_dim + 3) / 4 * 4);
+  std::memcpy(bytes, &header, sizeof header);
+  std::memcpy(bytes + sizeof header, q, (head_dim + 3) / 4 * 4);
 }
 
 // --- Scores ---
@@ -221,9 +222,9 @@ KVERN_INLINE void IntegerScoreTile(const ChunkTask& task, uint32_t query, uint32
 #pragma GCC unroll 8
   for (int i = 0; i < kQueries; ++i) {
     const float* at = task.queries + (query + i) * size_t{QueryFloats(task.head_dim)};
-    IntegerQuery header;
-    std::memcpy(&header, at, kQueryHeader);
-    q[i] = reinterpret_cast<const int8_t*>(at) + kQueryHeader;
+    QueryHeader header;
+    std::memcpy(&header, at, sizeof header);
+    q[i] = reinterpret_cast<const int8_t*>(at) + sizeof header;
     scale[i] = header.scale, offsets[i] = header.sum;
 #pragma GCC unroll 4
     for (int b = 0; b < kBlocks; ++b) sums[i][b] = Set1Int(0);
@@ -269,33 +270,25 @@ KVERN_INLINE void IntegerScoreTile(const ChunkTask& task, uint32_t query, uint32
 // Sums that a tile keeps in registers: of kQueries queries, so many blocks.
 constexpr int ScoreBlocks(int queries) { return kVectorRegisters < 32 ? 1 : queries <= 6 ? 4 : 2; }
 
-template <typename Codec, int kQueries, bool kStream>
-[[gnu::noinline]] void IntegerScoreQueries(const ChunkTask& task, uint32_t query, float* scores) {
-  constexpr int kBlocks = ScoreBlocks(kQueries);
-  uint32_t block = 0;
-  for (; block + kBlocks <= task.num_blocks; block += kBlocks) {
-    IntegerScoreTile<Codec, kQueries, kBlocks, kStream>(task, query, block, scores);
-  }
-  for (; block < task.num_blocks; ++block) {
-    IntegerScoreTile<Codec, kQueries, 1, kStream>(task, query, block, scores);
-  }
-}
-
 template <typename Codec>
-struct IntegerScoreStep {
-  template <int kQueries>
-  KVERN_INLINE static void Run(uint32_t query, const ChunkTask& task, float* scores) {
-    if (query == 0 && task.ahead != nullptr) {
-      return IntegerScoreQueries<Codec, kQueries, true>(task, query, scores);
+struct IntegerScorePass {
+  template <int kQueries, bool kStream>
+  [[gnu::noinline]] static void Run(uint32_t query, const ChunkTask& task, float* scores) {
+    constexpr int kBlocks = ScoreBlocks(kQueries);
+    uint32_t block = 0;
+    for (; block + kBlocks <= task.num_blocks; block += kBlocks) {
+      IntegerScoreTile<Codec, kQueries, kBlocks, kStream>(task, query, block, scores);
     }
-    IntegerScoreQueries<Codec, kQueries, false>(task, query, scores);
+    for (; block < task.num_blocks; ++block) {
+      IntegerScoreTile<Codec, kQueries, 1, kStream>(task, query, block, scores);
+    }
   }
 };
 
 template <typename Codec>
 void IntegerScores(const ChunkTask& task, float* scores) {
   constexpr int kPass = kVectorRegisters >= 32 ? 6 : kVectorRegisters >= 8 ? 3 : 1;
-  InSteps<IntegerScoreStep<Codec>, kPass>(0, task.num_queries, task, scores);
+  InPasses<IntegerScorePass<Codec>, kPass>(task, scores);
 }
 
 // --- Outputs ---
@@ -370,30 +363,21 @@ KVERN_INLINE void IntegerOutputTile(const ChunkTask& task, const IntegerWeights*
   }
 }
 
-template <typename Codec, int kQueries, bool kStream>
-[[gnu::noinline]] void IntegerOutputQueries(const ChunkTask& task, const IntegerWeights* weights,
-                                            uint32_t query) {
-  constexpr int kUnits = Codec::Plane::kUnitsPerLine;
-  constexpr int kLines = kVectorRegisters >= 32 ? 4 / kUnits : 1;
-  const uint32_t num_lines = Codec::Plane::ValueLines(task.v_dim);
-  uint32_t line = 0;
-  for (; line + kLines <= num_lines; line += kLines) {
-    IntegerOutputTile<Codec, kQueries, kLines, kStream>(task, weights, query, line);
-  }
-  for (; line < num_lines; ++line) {
-    IntegerOutputTile<Codec, kQueries, 1, kStream>(task, weights, query, line);
-  }
-}
-
 template <typename Codec>
-struct IntegerOutputStep {
-  template <int kQueries>
-  KVERN_INLINE static void Run(uint32_t query, const ChunkTask& task,
-                               const IntegerWeights* weights) {
-    if (query == 0 && task.ahead != nullptr) {
-      return IntegerOutputQueries<Codec, kQueries, true>(task, weights, query);
+struct IntegerOutputPass {
+  template <int kQueries, bool kStream>
+  [[gnu::noinline]] static void Run(uint32_t query, const ChunkTask& task,
+                                    const IntegerWeights* weights) {
+    constexpr int kUnits = Codec::Plane::kUnitsPerLine;
+    constexpr int kLines = kVectorRegisters >= 32 ? 4 / kUnits : 1;
+    const uint32_t num_lines = Codec::Plane::ValueLines(task.v_dim);
+    uint32_t line = 0;
+    for (; line + kLines <= num_lines; line += kLines) {
+      IntegerOutputTile<Codec, kQueries, kLines, kStream>(task, weights, query, line);
     }
-    IntegerOutputQueries<Codec, kQueries, false>(task, weights, query);
+    for (; line < num_lines; ++line) {
+      IntegerOutputTile<Codec, kQueries, 1, kStream>(task, weights, query, line);
+    }
   }
 };
 
@@ -405,7 +389,7 @@ void IntegerOutputs(const ChunkTask& task, const float* weights) {
   }
   constexpr int kPass = kVectorRegisters >= 32 ? 3 : kVectorRegisters >= 8 ? 2 : 1;
   const IntegerWeights* const all = rounded;
-  InSteps<IntegerOutputStep<Codec>, kPass>(0, task.num_queries, task, all);
+  InPasses<IntegerOutputPass<Codec>, kPass>(task, all);
 }
 
 template <typename Codec>

@@ -171,8 +171,8 @@ class Example {
     }
   }
 
-  // Through the kernels, exactly: a query of a single 1 scores one element of each key, and a
-  // weight of 1 on one token alone gives its value.
+  // Through the kernels, of floats exactly: a query of a single 1 scores one element of each key,
+  // and a weight of 1 on one token alone gives its value.
   void ReadBack(WorkedStep& step) const {
     const auto length = static_cast<uint32_t>(table_.length());
     Matrix units(kDim, kDim);
