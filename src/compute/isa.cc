@@ -1,6 +1,8 @@
 #include "compute/isa.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace kvern::compute {
 
@@ -25,6 +27,10 @@ extern const LinearKernels kLinear;
 extern const AttentionKernels kAttention;
 extern const PeakKernels kPeak;
 }  // namespace avx512
+// Linear layers and rows are those of AVX-512.
+namespace amx {
+extern const AttentionKernels kAttention;
+}  // namespace amx
 
 namespace {
 
@@ -52,6 +58,17 @@ bool HasAvx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 
+// Tiles are the process's only once the kernel has been asked for them; it refuses where it cannot
+// save them.
+bool HasAmx() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
+  if (!HasAvx512() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if ((edx & kTile) == 0 || (edx & kInt8) == 0) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 constexpr Isa kIsas[] = {
     {.name = "scalar",
      .supported = Always,
@@ -76,6 +93,12 @@ constexpr Isa kIsas[] = {
      .rows = &kAvx512Rows,
      .linear = &avx512::kLinear,
      .attention = &avx512::kAttention,
+     .peak = &avx512::kPeak},
+    {.name = "amx",
+     .supported = HasAmx,
+     .rows = &kAvx512Rows,
+     .linear = &avx512::kLinear,
+     .attention = &amx::kAttention,
      .peak = &avx512::kPeak},
 };
 

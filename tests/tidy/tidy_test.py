@@ -108,6 +108,8 @@ ISA_FLAGS = {
     'avx2vnni': ['-mavx2', '-mfma', '-mf16c', '-mavxvnni'],
     'avx512': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni',
                '-mavx2', '-mfma', '-mf16c'],
+    'amx': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni',
+            '-mavx2', '-mfma', '-mf16c'],
     'emulated': ['-mavx2', '-mfma', '-mf16c'],
 }
 

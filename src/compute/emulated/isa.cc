@@ -18,6 +18,9 @@ namespace avx512 {
 extern const LinearKernels kLinear;
 extern const AttentionKernels kAttention;
 }  // namespace avx512
+namespace amx {
+extern const AttentionKernels kAttention;
+}  // namespace amx
 
 namespace {
 
@@ -44,6 +47,12 @@ constexpr Isa kIsas[] = {
      .rows = &kAvx512Rows,
      .linear = &avx512::kLinear,
      .attention = &avx512::kAttention,
+     .peak = nullptr},
+    {.name = "amx",
+     .supported = HasAvx2,
+     .rows = &kAvx512Rows,
+     .linear = &avx512::kLinear,
+     .attention = &amx::kAttention,
      .peak = nullptr},
 };
 

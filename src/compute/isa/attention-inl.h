@@ -34,31 +34,46 @@ KVERN_INLINE float HideAndFindMax(VisibleRange visible, uint32_t num_blocks, flo
   return FoldMax(largest);
 }
 
+// The weights of a row of scores in its place; their sum. kBlocks: of the chunk, where that is
+// known.
+template <uint32_t kBlocks>
+KVERN_INLINE float Exponentiate(float max, uint32_t num_blocks, float* row) {
+  const uint32_t count = kBlocks > 0 ? kBlocks : num_blocks;
+  F32x16 sum = Set1(0.0f);
+#pragma GCC unroll 4
+  for (uint32_t b = 0; b < count; ++b) {
+    const F32x16 weight = Exp2NonPositive(Sub(Load(row + b * kBlockTokens), Set1(max)));
+    Store(row + b * kBlockTokens, weight);
+    sum = Add(sum, weight);
+  }
+  return Fold(sum);
+}
+
+// All maxima first: the exponentials of many rows then overlap.
 void Weights(const ChunkTask& task, float* scores) {
+  const size_t stride = PartialFloats(task.v_dim);
   for (uint32_t i = 0; i < task.num_queries; ++i) {
-    float* row = scores + i * kChunkTokens;
-    const float max = HideAndFindMax(task.visible[i], task.num_blocks, row);
-    F32x16 sum = Set1(0.0f);
-    for (uint32_t b = 0; b < task.num_blocks; ++b) {
-      const F32x16 shifted = Sub(Load(row + b * kBlockTokens), Set1(max));
-      const F32x16 weight = Exp2NonPositive(shifted);
-      Store(row + b * kBlockTokens, weight);
-      sum = Add(sum, weight);
-    }
-    float* partial = task.partials + i * PartialFloats(task.v_dim);
-    partial[0] = max;
-    partial[1] = Fold(sum);
+    float* const row = scores + i * kChunkTokens;
+    task.partials[i * stride] = HideAndFindMax(task.visible[i], task.num_blocks, row);
+  }
+  for (uint32_t i = 0; i < task.num_queries; ++i) {
+    float* const row = scores + i * kChunkTokens;
+    float* const partial = task.partials + i * stride;
+    partial[1] = task.num_blocks == kvern::kChunkBlocks
+                     ? Exponentiate<kvern::kChunkBlocks>(partial[0], task.num_blocks, row)
+                     : Exponentiate<0>(partial[0], task.num_blocks, row);
   }
 }
 
-// 2^(x - max): exactly 1 where x is the maximum.
-KVERN_INLINE F32x16 ShareOfMax(float x, float max) {
-  return x == max ? Set1(1.0f) : Exp2NonPositive(Set1(x - max));
-}
-
+// One exponential: the share of the larger maximum is exactly 1. Without branches, for which of the
+// two it is cannot be foretold.
 void Merge(float* state, const float* partial, uint32_t v_dim) {
   const float max = state[0] > partial[0] ? state[0] : partial[0];
-  const F32x16 keep = ShareOfMax(state[0], max), take = ShareOfMax(partial[0], max);
+  const F32x16 old_max = Set1(state[0]), new_max = Set1(partial[0]), largest = Set1(max);
+  const F32x16 smaller = SelectGreaterEqual(old_max, largest, new_max, old_max);
+  const F32x16 share = Exp2NonPositive(Sub(smaller, largest));
+  const F32x16 keep = SelectGreaterEqual(old_max, largest, Set1(1.0f), share);
+  const F32x16 take = SelectGreaterEqual(new_max, largest, Set1(1.0f), share);
   state[0] = max;
   state[1] = FmaScalar(state[1], FirstLane(keep), partial[1] * FirstLane(take));
   for (uint32_t d = 16; d < 16 + v_dim; d += kLanes) {

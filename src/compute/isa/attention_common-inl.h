@@ -37,12 +37,6 @@ KVERN_INLINE void InPasses(const ChunkTask& task, Args... args) {
   InPassesFrom<Pass, kCount>(0, task, args...);
 }
 
-KVERN_INLINE float FirstLane(F32x16 a) {
-  float lane;
-  StoreFirst(&lane, a, 1);
-  return lane;
-}
-
 // The first `n` lanes at most, as LoadFirst and StoreFirst take them.
 KVERN_INLINE int LanesOf(uint32_t n) { return n < kLanes ? static_cast<int>(n) : kLanes; }
 

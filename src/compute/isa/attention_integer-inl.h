@@ -299,6 +299,9 @@ struct IntegerWeights {
   float scale;
 };
 
+// What turns weights whose largest is `max` into integers.
+KVERN_INLINE float WeightInverse(float max) { return max >= 1e-30f ? kWeightLimit / max : 0.0f; }
+
 template <typename Codec>
 KVERN_INLINE void RoundWeights(const ChunkTask& task, const float* weights, IntegerWeights& out) {
   alignas(64) float scaled[kChunkTokens];
@@ -310,7 +313,7 @@ KVERN_INLINE void RoundWeights(const ChunkTask& task, const float* weights, Inte
     largest = Max(largest, w);
   }
   const float max = FoldMax(largest);
-  const F32x16 inverse = Set1(max >= 1e-30f ? kWeightLimit / max : 0.0f);
+  const F32x16 inverse = Set1(WeightInverse(max));
   for (uint32_t b = 0; b < task.num_blocks; ++b) {
     StoreWide(out.quads + b * 4, RoundToInt(Mul(Load(scaled + b * kBlockTokens), inverse)));
   }

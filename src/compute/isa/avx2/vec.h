@@ -187,6 +187,7 @@ KVERN_INLINE F32x16 Butterfly(F32x16 a) {
   return {ButterflyHalf<kStride>(a.low), ButterflyHalf<kStride>(a.high)};
 }
 
+KVERN_INLINE float FirstLane(F32x16 a) { return _mm256_cvtss_f32(a.low); }
 KVERN_INLINE float Fold(F32x16 a) {
   const __m256 x8 = _mm256_add_ps(a.low, a.high);
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(x8), _mm256_extractf128_ps(x8, 1));

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 
+#ifndef KVERN_ISA  // another instruction set has the same vector
 #define KVERN_ISA avx512
+#endif
 #define KVERN_INLINE [[gnu::always_inline]] inline
 
 namespace {
@@ -119,6 +121,7 @@ KVERN_INLINE F32x16 Butterfly(F32x16 a) {
 
 KVERN_INLINE __m256 LowHalf(F32x16 a) { return _mm512_castps512_ps256(a); }
 KVERN_INLINE __m256 HighHalf(F32x16 a) { return _mm512_extractf32x8_ps(a, 1); }
+KVERN_INLINE float FirstLane(F32x16 a) { return _mm256_cvtss_f32(LowHalf(a)); }
 KVERN_INLINE float Fold(F32x16 a) {
   const __m256 x8 = _mm256_add_ps(LowHalf(a), HighHalf(a));
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(x8), _mm256_extractf128_ps(x8, 1));

@@ -182,6 +182,7 @@ KVERN_INLINE F32x16 Butterfly(F32x16 a) {
   });
 }
 
+KVERN_INLINE float FirstLane(F32x16 a) { return a.lane[0]; }
 // Sum of lanes in the one order of rule N9: i + (i + 8), then + 4, + 2, + 1.
 KVERN_INLINE float Fold(F32x16 a) {
   for (int width = 8; width > 0; width /= 2) {
