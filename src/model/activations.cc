@@ -99,7 +99,7 @@ void Activations::Multiply(const compute::LinearKernels& kernels,
                   .cols = cols_,
                   .activations = Memory(tile, quantized),
                   .num_tokens = tile.count,
-                  .out = out + tile.first * out_stride + row_tile * kRowTile,
+                  .out = out + tile.first * out_stride + (row_tile - first_tile) * kRowTile,
                   .out_stride = out_stride});
       }
       row_tile += num_row_tiles;

@@ -57,7 +57,8 @@ class Activations {
   bool PackColumns(const compute::LinearKernels& kernels, const float* x, uint32_t token,
                    uint32_t first, uint32_t count) const;
 
-  // out[t · out_stride + r] for rows [16·first_tile, 16·end_tile) of `weights` and all tokens t.
+  // out[t · out_stride + r - 16·first_tile] for rows r in [16·first_tile, 16·end_tile) of `weights`
+  // and all tokens t.
   void Multiply(const compute::LinearKernels& kernels, const compute::PackedMatrix& weights,
                 uint32_t first_tile, uint32_t end_tile, float* out, size_t out_stride) const;
 

@@ -85,7 +85,8 @@ TEST(ActivationsTest, RangesOfRowsDoNotMatter) {
   const Activations activations(*buffer, 20, {&weights});
   std::vector<float> pieces(whole.size());
   for (const auto& [begin, end] : {std::pair{0u, 2u}, {2u, 2u}, {2u, 5u}}) {
-    activations.Multiply(*BestIsa().linear, weights, begin, end, pieces.data(),
+    activations.Multiply(*BestIsa().linear, weights, begin, end,
+                         pieces.data() + begin * compute::kRowTile,
                          weights.num_tiles() * compute::kRowTile);
   }
   EXPECT_EQ(pieces, whole);

@@ -25,6 +25,12 @@ using compute::PackedMatrix;
 // Up to this many tokens each thread packs all activations for itself: cheaper than a barrier.
 constexpr uint32_t kPrivateTokens = 4;
 
+// Floats of a thread for columns that it computes and reads at once: they stay in its L2 cache.
+// Columns of many tokens are a whole row apart elsewhere, which no cache holds well.
+constexpr uint32_t kColumnFloats = 32768;
+// Columns that activations quantise together.
+constexpr uint32_t kBlockColumns = 32, kBlockTiles = kBlockColumns / kRowTile;
+
 constexpr uint32_t Padded(uint32_t width) { return (width + kRowTile - 1) / kRowTile * kRowTile; }
 
 // A matrix of floats, one row a token.
@@ -50,7 +56,8 @@ InputForms FormsOf(const Weights& weights) {
 struct ThreadScratch {
   ActivationBuffer activations;  // of kPrivateTokens
   std::vector<float> row;
-  AlignedBuffer page;  // K and V plane of what is computed only to be compared
+  AlignedBuffer columns;  // two of ColumnFloats()
+  AlignedBuffer page;     // K and V plane of what is computed only to be compared
   TileAttention attention;
 };
 
@@ -79,6 +86,13 @@ class DecoderForward final : public Forward {
     uint32_t position;
     uint32_t slice;
   };
+  // Whose query, key or value was projected, and by which thread.
+  struct ProjectedHead {
+    size_t thread;
+    uint32_t token;
+    uint32_t layer;
+    uint32_t head;
+  };
   // The tokens that the last chunk left between two layers.
   struct Carried {
     const std::byte* block;  // of the first one
@@ -99,18 +113,28 @@ class DecoderForward final : public Forward {
   void Embed(size_t thread);
   void RunLayer(size_t thread, uint32_t index);
   void ProjectHeads(size_t thread, uint32_t index, const Activations& input);
-  void PrepareQuery(size_t thread, uint32_t token, uint32_t index, uint32_t head);
-  void StoreKey(size_t thread, uint32_t token, uint32_t index, uint32_t head);
-  void StoreValue(size_t thread, uint32_t token, uint32_t index, uint32_t head);
+  void PrepareQuery(const ProjectedHead& at, float* q);
+  void StoreKey(const ProjectedHead& at, float* k);
+  void StoreValue(const ProjectedHead& at, float* v);
   void NormAndRotate(float* head, const std::vector<float>& norm, uint32_t position) const;
   const ForwardSlice& SliceOf(const Row& row) const { return batch_.slices[row.slice]; }
   std::byte* BlockOf(const Row& row) const;
   AttentionTask TaskOfLayer(uint32_t index) const;
   void Attend(size_t thread, uint32_t index);
   const float* AttentionRow(size_t thread, uint32_t index, uint32_t token, float* scratch);
-  void ProjectGateUp(const LayerWeights& layer, const Activations& input,
+  // The fewest heads that fill whole row tiles.
+  uint32_t UnitHeads() const { return kRowTile / std::gcd(kRowTile, config_.head_dim); }
+  // At least a block of columns, and a unit of heads, of all tokens.
+  size_t ColumnFloats() const {
+    const size_t widest = std::max(kBlockColumns, UnitHeads() * config_.head_dim);
+    return std::max(size_t{kColumnFloats}, widest * max_tokens_);
+  }
+  template <typename Use>
+  void ForColumns(uint32_t num_tokens, uint32_t unit_tiles, uint32_t first, uint32_t end,
+                  Use use) const;
+  void ProjectGateUp(size_t thread, const LayerWeights& layer, const Activations& input,
                      const Activations& output);
-  void AddProjection(const PackedMatrix& weights, const Activations& input);
+  void AddProjection(size_t thread, const PackedMatrix& weights, const Activations& input);
   void ComputeLogits(size_t thread, std::span<float> logits);
 
   template <typename RowSource>
@@ -128,7 +152,7 @@ class DecoderForward final : public Forward {
   const float query_scale_;  // log2(e) / sqrt(head_dim), rounded once (rule N4)
 
   std::vector<AlignedBuffer> buffers_;
-  FloatRows x_, q_, k_, v_, attention_, gate_, up_, projected_;
+  FloatRows x_, q_, attention_;
   FloatRows carried_x_;
   ActivationBuffer activations_;
   ActivationBuffer ffn_activations_;  // of what goes down
@@ -153,7 +177,6 @@ class DecoderForward final : public Forward {
 
 Status DecoderForward::Allocate() {
   const uint32_t q_width = config_.num_heads * config_.head_dim;
-  const uint32_t kv_width = config_.num_kv_heads * config_.head_dim;
   struct Size {
     FloatRows* rows;
     uint32_t count;
@@ -162,12 +185,7 @@ Status DecoderForward::Allocate() {
   const Size sizes[] = {{&x_, max_tokens_, config_.hidden},
                         {&carried_x_, std::min(max_tokens_, kMaxCarriedTokens), config_.hidden},
                         {&q_, max_tokens_, q_width},
-                        {&k_, max_tokens_, kv_width},
-                        {&v_, max_tokens_, kv_width},
-                        {&attention_, max_tokens_, q_width},
-                        {&gate_, max_tokens_, config_.ffn_hidden},
-                        {&up_, max_tokens_, config_.ffn_hidden},
-                        {&projected_, max_tokens_, config_.hidden}};
+                        {&attention_, max_tokens_, q_width}};
   for (const auto& [rows, count, width] : sizes) {
     const size_t bytes = size_t{count} * Padded(width) * sizeof(float);
     KVERN_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::Create(bytes));
@@ -183,11 +201,14 @@ Status DecoderForward::Allocate() {
   scratch_bytes_ += activations_.bytes() + ffn_activations_.bytes();
   for (size_t thread = 0; thread < team_.size(); ++thread) {
     KVERN_ASSIGN_OR_RETURN(auto own, ActivationBuffer::Create(kPrivateTokens, widest, forms));
+    KVERN_ASSIGN_OR_RETURN(auto columns, AlignedBuffer::Create(2 * ColumnFloats() * sizeof(float)));
     KVERN_ASSIGN_OR_RETURN(auto page, AlignedBuffer::Create(layout_.page_bytes()));
-    scratch_.push_back({std::move(own), std::vector<float>(widest), std::move(page),
+    scratch_.push_back({std::move(own), std::vector<float>(widest), std::move(columns),
+                        std::move(page),
                         TileAttention(isa_.attention, layout_, config_.num_heads)});
     scratch_bytes_ += scratch_.back().activations.bytes() + widest * sizeof(float) +
-                      scratch_.back().page.bytes() + scratch_.back().attention.scratch_bytes();
+                      scratch_.back().columns.bytes() + scratch_.back().page.bytes() +
+                      scratch_.back().attention.scratch_bytes();
   }
   KVERN_ASSIGN_OR_RETURN(AlignedBuffer slots, AlignedBuffer::Create(NumSlots() * SlotBytes()));
   slots_ = slots.as<float>();
@@ -329,12 +350,13 @@ void DecoderForward::RunLayer(size_t thread, uint32_t index) {
   team_.Barrier();
   Attend(thread, index);
   team_.Barrier();
-  AddProjection(layer.attn_output, Pack(thread, rows, {&layer.attn_output}, attention));
+  AddProjection(thread, layer.attn_output, Pack(thread, rows, {&layer.attn_output}, attention));
   team_.Barrier();
-  ProjectGateUp(layer, Pack(thread, rows, {&layer.gate, &layer.up}, normalized(layer.ffn_norm)),
+  ProjectGateUp(thread, layer,
+                Pack(thread, rows, {&layer.gate, &layer.up}, normalized(layer.ffn_norm)),
                 down_input);
   team_.Barrier();
-  AddProjection(layer.down, down_input);
+  AddProjection(thread, layer.down, down_input);
 }
 
 // Packs source(m, scratch) for each m of `tokens`, for `readers` to multiply: every thread all of
@@ -365,18 +387,29 @@ void DecoderForward::ProjectHeads(size_t thread, uint32_t index, const Activatio
   const LayerWeights& layer = model_.weights().layers[index];
   struct Part {
     const PackedMatrix* weights;
-    const FloatRows* out;
     uint32_t num_heads;
-    void (DecoderForward::*finish)(size_t thread, uint32_t token, uint32_t index, uint32_t head);
+    void (DecoderForward::*finish)(const ProjectedHead& at, float* x);
   };
-  const Part parts[] = {{&layer.q, &q_, config_.num_heads, &DecoderForward::PrepareQuery},
-                        {&layer.k, &k_, config_.num_kv_heads, &DecoderForward::StoreKey},
-                        {&layer.v, &v_, config_.num_kv_heads, &DecoderForward::StoreValue}};
-  // A unit is the fewest heads that fill whole row tiles.
-  const uint32_t unit_heads = kRowTile / std::gcd(kRowTile, config_.head_dim);
-  const uint32_t unit_tiles = unit_heads * config_.head_dim / kRowTile;
+  const Part parts[] = {{&layer.q, config_.num_heads, &DecoderForward::PrepareQuery},
+                        {&layer.k, config_.num_kv_heads, &DecoderForward::StoreKey},
+                        {&layer.v, config_.num_kv_heads, &DecoderForward::StoreValue}};
+  const uint32_t unit_heads = UnitHeads(), dim = config_.head_dim;
+  const uint32_t unit_tiles = unit_heads * dim / kRowTile;
   const auto num_units = [&](uint32_t heads) { return (heads + unit_heads - 1) / unit_heads; };
   const size_t num_all = num_units(config_.num_heads) + 2 * num_units(config_.num_kv_heads);
+  float* const projected = scratch_[thread].columns.as<float>();
+  const auto project = [&](const Part& part, uint32_t first, uint32_t end) {
+    const size_t stride = size_t{end - first} * kRowTile;
+    input.Multiply(*isa_.linear, *part.weights, first, end, projected, stride);
+    const uint32_t first_head = first * kRowTile / dim;
+    const uint32_t end_head = std::min(end * kRowTile / dim, part.num_heads);
+    for (uint32_t m = 0; m < input.num_tokens(); ++m) {
+      for (uint32_t head = first_head; head < end_head; ++head) {
+        (this->*part.finish)({thread, m, index, head},
+                             projected + m * stride + size_t{head - first_head} * dim);
+      }
+    }
+  };
   team_.TakeParts(num_all, [&](size_t begin, size_t end) {
     size_t first = 0;  // unit of the part, among those of all three
     for (const Part& part : parts) {
@@ -384,17 +417,9 @@ void DecoderForward::ProjectHeads(size_t thread, uint32_t index, const Activatio
       const size_t from = std::clamp(begin, first, first + units) - first;
       const size_t to = std::clamp(end, first, first + units) - first;
       first += units;
-      if (from == to) continue;
-      const auto end_tile = static_cast<uint32_t>(to) * unit_tiles;
-      input.Multiply(*isa_.linear, *part.weights, static_cast<uint32_t>(from) * unit_tiles,
-                     std::min(end_tile, part.weights->num_tiles()), part.out->data,
-                     part.out->stride);
-      const uint32_t end_head = std::min(static_cast<uint32_t>(to) * unit_heads, part.num_heads);
-      for (uint32_t m = 0; m < input.num_tokens(); ++m) {
-        for (uint32_t head = static_cast<uint32_t>(from) * unit_heads; head < end_head; ++head) {
-          (this->*part.finish)(thread, m, index, head);
-        }
-      }
+      ForColumns(input.num_tokens(), unit_tiles, static_cast<uint32_t>(from) * unit_tiles,
+                 std::min(static_cast<uint32_t>(to) * unit_tiles, part.weights->num_tiles()),
+                 [&](uint32_t tile, uint32_t end_tile) { project(part, tile, end_tile); });
     }
   });
 }
@@ -410,80 +435,97 @@ void DecoderForward::NormAndRotate(float* head, const std::vector<float>& norm,
   rotate(head, model_.rope().cos(position), model_.rope().sin(position), config_.rope_dims);
 }
 
-void DecoderForward::PrepareQuery(size_t /*thread*/, uint32_t token, uint32_t index,
-                                  uint32_t head) {
-  const LayerWeights& layer = model_.weights().layers[index];
+void DecoderForward::PrepareQuery(const ProjectedHead& at, float* q) {
+  const LayerWeights& layer = model_.weights().layers[at.layer];
   const uint32_t dim = config_.head_dim;
-  float* q = q_.row(token) + size_t{head} * dim;
-  if (config_.qkv_bias) isa_.rows->add(q, &layer.q_bias[size_t{head} * dim], dim);
-  NormAndRotate(q, layer.q_norm, rows_[token].position);
+  if (config_.qkv_bias) isa_.rows->add(q, &layer.q_bias[size_t{at.head} * dim], dim);
+  NormAndRotate(q, layer.q_norm, rows_[at.token].position);
   isa_.rows->scale(q, query_scale_, dim);
   // Attention may hide such a query behind weights of zero; a key or value is caught when stored.
-  if (!isa_.rows->all_finite(q, dim)) Fail(rows_[token].slice);
+  if (!isa_.rows->all_finite(q, dim)) Fail(rows_[at.token].slice);
+  std::copy_n(q, dim, q_.row(at.token) + size_t{at.head} * dim);
 }
 
 std::byte* DecoderForward::BlockOf(const Row& row) const {
   return SliceOf(row).view.blocks[row.position / kBlockTokens];
 }
 
-void DecoderForward::StoreKey(size_t thread, uint32_t token, uint32_t index, uint32_t head) {
-  const LayerWeights& layer = model_.weights().layers[index];
+void DecoderForward::StoreKey(const ProjectedHead& at, float* k) {
+  const LayerWeights& layer = model_.weights().layers[at.layer];
   const uint32_t dim = config_.head_dim;
-  const Row& row = rows_[token];
-  float* k = k_.row(token) + size_t{head} * dim;
-  if (config_.qkv_bias) isa_.rows->add(k, &layer.k_bias[size_t{head} * dim], dim);
+  const Row& row = rows_[at.token];
+  if (config_.qkv_bias) isa_.rows->add(k, &layer.k_bias[size_t{at.head} * dim], dim);
   NormAndRotate(k, layer.k_norm, row.position);
   const auto store = isa_.attention->Of(layout_.k_dtype).store_k;
   const uint32_t slot = row.position % kBlockTokens;
-  std::byte* stored = BlockOf(row) + layout_.k_offset(index, head);
-  std::byte* plane = SliceOf(row).query_only ? scratch_[thread].page.data() : stored;
+  std::byte* stored = BlockOf(row) + layout_.k_offset(at.layer, at.head);
+  std::byte* plane = SliceOf(row).query_only ? scratch_[at.thread].page.data() : stored;
   if (!store(k, dim, slot, plane)) return Fail(row.slice);
   if (plane != stored && !layout_.EqualKeys(plane, stored, slot)) Differ(row.slice);
 }
 
-void DecoderForward::StoreValue(size_t thread, uint32_t token, uint32_t index, uint32_t head) {
-  const LayerWeights& layer = model_.weights().layers[index];
+void DecoderForward::StoreValue(const ProjectedHead& at, float* v) {
+  const LayerWeights& layer = model_.weights().layers[at.layer];
   const uint32_t dim = config_.head_dim;
-  const Row& row = rows_[token];
-  float* v = v_.row(token) + size_t{head} * dim;
-  if (config_.qkv_bias) isa_.rows->add(v, &layer.v_bias[size_t{head} * dim], dim);
+  const Row& row = rows_[at.token];
+  if (config_.qkv_bias) isa_.rows->add(v, &layer.v_bias[size_t{at.head} * dim], dim);
   const auto store = isa_.attention->Of(layout_.v_dtype).store_v;
   const uint32_t slot = row.position % kBlockTokens;
-  std::byte* stored = BlockOf(row) + layout_.v_offset(index, head);
-  std::byte* plane = SliceOf(row).query_only ? scratch_[thread].page.data() : stored;
+  std::byte* stored = BlockOf(row) + layout_.v_offset(at.layer, at.head);
+  std::byte* plane = SliceOf(row).query_only ? scratch_[at.thread].page.data() : stored;
   if (!store(v, dim, slot, plane)) return Fail(row.slice);
   if (plane != stored && !layout_.EqualValues(plane, stored, slot)) Differ(row.slice);
 }
 
+// Calls use(first, end) for ranges of row tiles, whole units but for the last, whose outputs for
+// all tokens fit into each half of a thread's columns.
+template <typename Use>
+void DecoderForward::ForColumns(uint32_t num_tokens, uint32_t unit_tiles, uint32_t first,
+                                uint32_t end, Use use) const {
+  const size_t unit_floats = size_t{unit_tiles} * kRowTile * num_tokens;
+  const uint32_t tiles = static_cast<uint32_t>(ColumnFloats() / unit_floats) * unit_tiles;
+  for (; first < end; first += tiles) use(first, std::min(first + tiles, end));
+}
+
 // silu(gate) · up, packed for what reads it: each thread its own columns.
-void DecoderForward::ProjectGateUp(const LayerWeights& layer, const Activations& input,
-                                   const Activations& output) {
-  // Two row tiles are the columns of a block of the output.
-  team_.TakeParts((layer.gate.num_tiles() + 1) / 2, [&](size_t begin, size_t end) {
-    const auto first = static_cast<uint32_t>(2 * begin);
-    const uint32_t last = std::min(static_cast<uint32_t>(2 * end), layer.gate.num_tiles());
-    input.Multiply(*isa_.linear, layer.gate, first, last, gate_.data, gate_.stride);
-    input.Multiply(*isa_.linear, layer.up, first, last, up_.data, up_.stride);
-    const uint32_t from = first * kRowTile, to = std::min(last * kRowTile, config_.ffn_hidden);
-    if (from >= to) return;
-    for (uint32_t m = 0; m < input.num_tokens(); ++m) {
-      float* gate = gate_.row(m) + from;
-      isa_.rows->silu_mul(gate, up_.row(m) + from, to - from, gate);
-      if (!output.PackColumns(*isa_.linear, gate, m, from, to - from)) Fail(rows_[m].slice);
+void DecoderForward::ProjectGateUp(size_t thread, const LayerWeights& layer,
+                                   const Activations& input, const Activations& output) {
+  const uint32_t num_tokens = input.num_tokens();
+  float* const gate = scratch_[thread].columns.as<float>();
+  float* const up = gate + ColumnFloats();
+  const auto compute = [&](uint32_t first, uint32_t end) {
+    const size_t stride = size_t{end - first} * kRowTile;
+    input.Multiply(*isa_.linear, layer.gate, first, end, gate, stride);
+    input.Multiply(*isa_.linear, layer.up, first, end, up, stride);
+    const uint32_t from = first * kRowTile, to = std::min(end * kRowTile, config_.ffn_hidden);
+    for (uint32_t m = 0; m < num_tokens; ++m) {
+      float* const row = gate + m * stride;
+      isa_.rows->silu_mul(row, up + m * stride, to - from, row);
+      if (!output.PackColumns(*isa_.linear, row, m, from, to - from)) Fail(rows_[m].slice);
     }
+  };
+  const uint32_t num_tiles = layer.gate.num_tiles();
+  team_.TakeParts((num_tiles + kBlockTiles - 1) / kBlockTiles, [&](size_t begin, size_t end) {
+    ForColumns(num_tokens, kBlockTiles, static_cast<uint32_t>(begin) * kBlockTiles,
+               std::min(static_cast<uint32_t>(end) * kBlockTiles, num_tiles), compute);
   });
 }
 
 // x += weights · input, each thread for its own output rows.
-void DecoderForward::AddProjection(const PackedMatrix& weights, const Activations& input) {
-  team_.TakeParts(weights.num_tiles(), [&](size_t begin, size_t end) {
-    const auto first = static_cast<uint32_t>(begin), last = static_cast<uint32_t>(end);
-    input.Multiply(*isa_.linear, weights, first, last, projected_.data, projected_.stride);
-    const uint32_t from = first * kRowTile, to = std::min(last * kRowTile, config_.hidden);
-    if (from >= to) return;
+void DecoderForward::AddProjection(size_t thread, const PackedMatrix& weights,
+                                   const Activations& input) {
+  float* const projected = scratch_[thread].columns.as<float>();
+  const auto compute = [&](uint32_t first, uint32_t end) {
+    const size_t stride = size_t{end - first} * kRowTile;
+    input.Multiply(*isa_.linear, weights, first, end, projected, stride);
+    const uint32_t from = first * kRowTile, to = std::min(end * kRowTile, config_.hidden);
     for (uint32_t m = 0; m < input.num_tokens(); ++m) {
-      isa_.rows->add(x_.row(m) + from, projected_.row(m) + from, to - from);
+      isa_.rows->add(x_.row(m) + from, projected + m * stride, to - from);
     }
+  };
+  team_.TakeParts(weights.num_tiles(), [&](size_t begin, size_t end) {
+    ForColumns(input.num_tokens(), kBlockTiles, static_cast<uint32_t>(begin),
+               static_cast<uint32_t>(end), compute);
   });
 }
 
@@ -521,7 +563,7 @@ void DecoderForward::ComputeLogits(size_t thread, std::span<float> logits) {
   const Activations input = Pack(thread, logit_rows_, {&head}, normalized);
   team_.TakeParts(head.num_tiles(), [&](size_t begin, size_t end) {
     input.Multiply(*isa_.linear, head, static_cast<uint32_t>(begin), static_cast<uint32_t>(end),
-                   logits.data(), logits_stride());
+                   logits.data() + begin * kRowTile, logits_stride());
   });
   team_.Barrier();
   const auto [from, to] = team_.Share(logit_rows_.size(), thread);
