@@ -308,6 +308,12 @@ class KvCache {
   // evicted last (and then only for running work). Lengthens an earlier span; 0 ends it.
   SpanGrant KeepSpan(NamespaceId ns, std::span<const TokenId> tokens, int64_t ttl_us);
 
+  // Makes room for so many more blocks of each group: evicts, and moves together what is cached but
+  // not held. For a text that does not fit although there are bytes enough: they may lie among
+  // blocks of other groups, and what a lease or a sequence holds cannot move. Before its Lookup(),
+  // when little is held. Errors: kOutOfMemory, and nothing has changed.
+  Status MakeRoom(NamespaceId ns, size_t num_blocks);
+
   // Evicts everything that nobody holds, of one namespace or of all. Returns the blocks evicted.
   size_t DropCached(std::optional<NamespaceId> ns = {});
 

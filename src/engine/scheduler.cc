@@ -25,7 +25,7 @@ Scheduler::Scheduler(const CoreParts& parts, const SchedulingPolicy* policy,
     has_full_groups_only_ = false;
     max_rollback_ = std::min<size_t>(max_rollback_, group.max_rollback);
   }
-  const size_t num_blocks = kv_options.budget_bytes / block_bytes_;
+  const size_t num_blocks = cache_.stats().budget_bytes / block_bytes_;  // of whole slabs
   capacity_blocks_ = num_blocks - std::min(num_blocks, num_zero_blocks);
   const ExecutorInfo& info = parts.executor->info();
   num_layers_ = info.num_layers;
@@ -52,6 +52,7 @@ void Scheduler::Start(Sequence& sequence, kv::Sequence blocks) {
   sequence.kv.emplace(std::move(blocks));
   sequence.phase = Phase::kRunning;
   sequence.blocked_bytes = 0;
+  sequence.num_gathered = 0;
   running_.push_back(&sequence);
   counts_.peak_running = std::max(counts_.peak_running, running_.size());
 }
@@ -453,7 +454,14 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence& sequence) {
       const kv::Room room = cache_.RoomFor(sequence.request->ns);
       const bool is_too_much = num_wanted * block_bytes_ > room.share;
       lack = is_too_much && room.share < room.pool ? Lack::kShare : Lack::kPool;
-      if (IsAlone(sequence, lack)) failures_.push_back({&sequence, admitted->error()});
+      if (IsAlone(sequence, lack)) {
+        if (DropLease(nullptr)) return TryAdmit(sequence);
+        if (CanGather(sequence, BlocksOf(found + prefill.num_tokens) * block_bytes_)) {
+          Gather(sequence, num_wanted + 1);
+          return TryAdmit(sequence);
+        }
+        failures_.push_back({&sequence, admitted->error()});
+      }
     }
     return Block(sequence, lack);
   }

@@ -155,6 +155,8 @@ class Scheduler {
   Admission Block(Sequence& sequence, Lack lack) const;
   bool DropLease(const Sequence* but);
   void FailIfAlone(Sequence& sequence);
+  bool CanGather(const Sequence& sequence, size_t bytes) const;
+  void Gather(Sequence& sequence, size_t num_blocks);
   void CountBlocks(Sequence& sequence, size_t num_tokens);
   void Unplan(const Sequence& sequence);
 

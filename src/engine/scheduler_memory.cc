@@ -74,12 +74,31 @@ Scheduler::Admission Scheduler::Block(Sequence& sequence, Lack lack) const {
   return sequence.lacks_share ? Admission::kNoShare : Admission::kNoRoom;
 }
 
-// What fits by the numbers can still be refused: by the machine, which is out of memory; or because
-// a share was lowered.
+// What fits by the numbers can still be refused: by the machine, which is out of memory; because a
+// share was lowered; or because the room is among blocks of other groups. In the last case it lets
+// go of its blocks, which can move then, and comes back.
 void Scheduler::FailIfAlone(Sequence& sequence) {
-  if (!IsAlone(sequence, LackOf(sequence, 1))) return;
+  const Lack lack = LackOf(sequence, 1);
+  if (!IsAlone(sequence, lack)) return;
   const Status status = sequence.kv->Reserve(1);
-  if (!status.ok()) failures_.push_back({&sequence, status.error()});
+  if (status.ok()) return;
+  if (CanGather(sequence, sequence.kv->BytesNeeded(1))) return Preempt(sequence, now_us_);
+  failures_.push_back({&sequence, status.error()});
+}
+
+// Whether it lacks room that is there: bytes that other groups have scattered.
+bool Scheduler::CanGather(const Sequence& sequence, size_t bytes) const {
+  const kv::Room room = cache_.RoomFor(sequence.request->ns);
+  return !has_one_group_ && sequence.num_gathered < 2 && bytes <= std::min(room.share, room.pool);
+}
+
+// For one that nobody's end would help: moves together what is cached, and at the second time drops
+// it, so that it fits if anything can make it.
+void Scheduler::Gather(Sequence& sequence, size_t num_blocks) {
+  while (DropLease(nullptr)) {
+  }
+  const bool is_first = ++sequence.num_gathered == 1;
+  if (!is_first || !cache_.MakeRoom(sequence.request->ns, num_blocks).ok()) cache_.DropCached();
 }
 
 // Who yields to `sequence`: one whose reader is behind, else the last in rank behind it.

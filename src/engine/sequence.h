@@ -58,6 +58,7 @@ struct Sequence {
   bool is_paused = false;        // its reader is behind
   bool distrusts_cache = false;  // what it found there was wrong: computes everything
   size_t blocked_bytes = 0;      // what was available when it last did not fit; 0: it did
+  size_t num_gathered = 0;       // times that room was gathered for it, since it last fitted
   bool lacks_share = false;      // it was its account's share that did not suffice
   bool is_set_aside = false;     // for this step: its account is at its share
   size_t num_found = 0;          // in the cache, when the queue last looked

@@ -121,6 +121,7 @@ std::optional<InFlight::Offer> InFlight::Find(NamespaceId ns, std::span<const To
   std::optional<Offer> best;
   for (const auto& [id, producer] : producers_) {
     if (producer.ns != ns || id == except || producer.published >= producer.end) continue;
+    if (except && !producer.sequence && id > *except) continue;
     const size_t end = std::min(producer.end, WholeBlocks(CommonPrefix(producer.tokens, tokens)));
     if (end <= std::max(num_held, producer.published)) continue;
     if (best && end <= best->production.end) continue;

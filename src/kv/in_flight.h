@@ -67,7 +67,9 @@ class InFlight {
     ProducerId producer;
     Production production;
   };
-  // The producer that will publish most of these tokens, if it is more than `num_held` of them.
+  // The producer that will publish most of these tokens, if it is more than `num_held` of them. Who
+  // is to produce it himself names his own production, `except`: he can wait for one that is
+  // admitted, or for an older one, so that no two wait for each other in turn, and nobody computes.
   std::optional<Offer> Find(NamespaceId ns, std::span<const TokenId> tokens, size_t num_held,
                             std::optional<ProducerId> except = {}) const;
 

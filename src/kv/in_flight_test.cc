@@ -83,6 +83,23 @@ TEST(InFlightTest, EventsComeBestFirstAndOnce) {
   in_flight.CheckInvariants();
 }
 
+// Two that are to take over, with something in common: one goes on, whoever looks first.
+TEST(InFlightTest, OfTwoThatAreToTakeOverTheLaterWaitsForTheEarlier) {
+  InFlight in_flight(kBlock);
+  const Text text = MakeText(32), half = MakeText(18);
+  const ProducerId early = in_flight.AnnounceProvisional(kNs, text, 0);
+  const ProducerId late = in_flight.AnnounceProvisional(kNs, half, 0);
+  EXPECT_FALSE(in_flight.Find(kNs, text, 0, early));
+  const auto offer = in_flight.Find(kNs, half, 0, late);
+  ASSERT_TRUE(offer);
+  EXPECT_EQ(offer->producer, early);
+  EXPECT_EQ(offer->production.end, 16u);
+  // One that is to produce nothing waits for either, and for an admitted one does everybody.
+  EXPECT_EQ(in_flight.Find(kNs, half, 0)->producer, early);
+  in_flight.Announce(Announce(half, 1), late);
+  EXPECT_EQ(in_flight.Find(kNs, text, 0, early)->producer, late);
+}
+
 TEST(InFlightTest, AWaiterThatGaveUpIsToldNothing) {
   InFlight in_flight(kBlock);
   const Text text = MakeText(32);

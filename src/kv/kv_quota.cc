@@ -29,6 +29,12 @@ Status KvCache::Impl::MakeRoom(NamespaceId ns, const BlockCounts& num_blocks) {
       needed, pool.budget_bytes(), bytes.active, bytes.reserved, bytes.cached, bytes.free);
 }
 
+Status KvCache::MakeRoom(NamespaceId ns, size_t num_blocks) {
+  BlockCounts wanted = {};
+  std::fill_n(wanted.begin(), impl_->num_groups(), num_blocks);
+  return impl_->MakeRoom(ns, wanted);
+}
+
 OwnerId KvCache::Impl::OwnerOf(const std::string& account) {
   if (account.empty()) return OwnerId{num_owners++};
   const auto [entry, is_new] = accounts.try_emplace(account, OwnerId{num_owners});

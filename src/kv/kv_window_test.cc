@@ -292,5 +292,35 @@ TEST(KvWindowTest, AStateThatWasGoneIsFilledInBySomeoneWhoComputesItAgain) {
   engine.cache->CheckInvariants();
 }
 
+// A slab is of one group, and blocks in use stay where they are: with a block of a text in each
+// slab of the full group, the window finds no room there.
+TEST(KvWindowTest, RoomAmongTheBlocksOfAnotherGroupIsGatheredOnceTheyAreLetGoOf) {
+  TestEngine engine(7 * 8, WithWindow(20));
+  const Text text = MakeText((5 + 14) * 16);
+  std::optional<Sequence> mine = engine.Admit(engine.Lookup(text));
+  std::vector<Sequence> others;
+  for (uint32_t i = 0; i < 5; ++i) {
+    engine.Step(*mine, text, (i + 1) * 16);
+    const Text other = MakeText(7 * 16, 1000 * (i + 1));
+    others.push_back(engine.Admit(engine.Lookup(other), {.publish = false}));
+    engine.StepByBlocks(others.back(), other);
+  }
+  others.clear();
+  EXPECT_EQ(mine->Reserve(14 * 16).error().code, ErrorCode::kOutOfMemory);
+  EXPECT_GT(engine.bytes().free, mine->BytesNeeded(14 * 16));
+
+  mine.reset();
+  std::optional<Lease> lease = engine.Lookup(text);
+  EXPECT_FALSE(engine.cache->Admit(*lease, {.reserve_tokens = 14 * 16}).ok());
+  lease.reset();
+  ASSERT_TRUE(engine.cache->MakeRoom(engine.ns, 14).ok());
+  engine.cache->CheckInvariants();
+  lease = engine.Lookup(text);
+  EXPECT_EQ(lease->num_ram_tokens(), 5u * 16);  // it moved
+  Sequence sequence = engine.Admit(std::move(*lease), {.reserve_tokens = 14 * 16});
+  engine.Step(sequence, text, text.size());
+  EXPECT_TRUE(engine.HoldsAll(sequence, text, text.size()));
+}
+
 }  // namespace
 }  // namespace kvern::kv

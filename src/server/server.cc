@@ -221,8 +221,8 @@ Status SetQuotas(const Serving& serving, const ServerOptions& options,
                  std::span<const TenantQuota> quotas) {
   if (!quotas.empty() && options.share_group) {
     return Errorf(ErrorCode::kInvalidArgument,
-                  "line {}: kv_share and kv_floor: with --share-prefixes nobody's blocks are one "
-                  "tenant's: give one of them",
+                  "line {}: kv_share and kv_floor are of blocks that one tenant has, and with "
+                  "--share-prefixes all have them together: leave out the one or the other",
                   quotas[0].line);
   }
   const kv::KvCache& cache = EngineAccess::CacheOf(*serving.engine);

@@ -137,6 +137,28 @@ class TenantMemory(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(f"{keys}: line 2: kv_floor, 4096 tokens", done.stderr)
 
+    def test_no_quota_where_all_share_their_prefixes(self):
+        why = ("kv_share and kv_floor are of blocks that one tenant has, and with --share-prefixes all "
+               "have them together: leave out the one or the other")
+        with tempfile.TemporaryDirectory() as folder:
+            keys = Path(folder) / "keys"
+            keys.write_text("key-a tenant=a\nkey-b tenant=b kv_floor=512\n")
+            flags = ("--api-key-file", keys, "--share-prefixes", "us", *FLAGS)
+            done = subprocess.run(
+                [str(part) for part in (harness.program, "serve", "--port", 0, "-m",
+                                        harness.default_model, *flags)],
+                capture_output=True, text=True, timeout=120)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(f"{keys}: line 2: {why}", done.stderr)
+            # Nor later, when the file is read again: the old keys stay.
+            keys.write_text("key-a tenant=a\n")
+            with Server(*flags) as server:
+                keys.write_text("key-a tenant=a kv_share=50%\nkey-new tenant=a\n")
+                server.signal(signal.SIGHUP)
+                server.wait_for(re.escape(f"line 1: {why}: the old ones stay in use"))
+                self.assertEqual(server.get("/kv", headers=key("a"))[0], 200)
+                self.assertEqual(server.get("/kv", headers=key("new"))[0], 401)
+
 
 if __name__ == "__main__":
     harness.main()

@@ -33,12 +33,6 @@ std::vector<EngineSetup> MemorySetups() {
        .scheduler = {.step_tokens = 64},
        .groups = {FullGroup(), WindowGroup(40, 8)},
        .num_blocks = 80},
-      {.name = "tier",
-       .help = "a tier below RAM that is slow, reorders, loses and damages",
-       .scheduler = {.step_tokens = 128},
-       .num_blocks = 24,
-       .context = 300,
-       .has_tier = true},
       {.name = "spans",
        .help = "spans that are protected, s3fifo",
        .scheduler = {.step_tokens = 128},
@@ -63,6 +57,34 @@ std::vector<EngineSetup> MemorySetups() {
        .mean_new = 30,
        .has_proposer = true,
        .has_quotas = true},
+  };
+}
+
+std::vector<EngineSetup> TierSetups() {
+  return {
+      {.name = "tier",
+       .help = "a tier below RAM that is slow, reorders, loses and damages",
+       .scheduler = {.step_tokens = 128},
+       .num_blocks = 24,
+       .context = 300,
+       .has_tier = true},
+      {.name = "tier-window",
+       .help = "a tier, and groups that scatter the pool's room: what is loaded comes back to it",
+       .scheduler = {.policy = "priority", .step_tokens = 96, .ageing_us = 30'000},
+       .groups = {FullGroup(), WindowGroup(40, 8)},
+       .num_blocks = 60,
+       .has_tier = true},
+      {.name = "tier-window-drafts",
+       .help = "the same with long answers, drafts and requests that can never fit",
+       .scheduler = {.policy = "priority", .step_tokens = 96, .ageing_us = 30'000},
+       .speculation = {.max_draft = 4},
+       .groups = {FullGroup(), WindowGroup(40, 8)},
+       .num_blocks = 60,
+       .context = 300,
+       .mean_new = 60,
+       .has_proposer = true,
+       .has_tier = true,
+       .has_overlong = true},
   };
 }
 
@@ -134,8 +156,9 @@ std::vector<EngineSetup> ScheduleSetups() {
 
 std::vector<EngineSetup> MakeSetups() {
   std::vector<EngineSetup> all = MemorySetups();
-  const auto more = ScheduleSetups();
-  all.insert(all.end(), more.begin(), more.end());
+  for (const auto& more : {TierSetups(), ScheduleSetups()}) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
   for (EngineSetup& setup : all) {
     if (setup.groups.empty()) setup.groups = {FullGroup()};
     if (setup.has_proposer) setup.speculation.proposer = "ngram";

@@ -107,6 +107,7 @@ class Simulation {
   Reading MakeReading(SplitMix64& random) const;
   Text MakePrompt(const Operation& operation, SplitMix64& random) const;
   void AddTail(Text& text, size_t num_tokens, SplitMix64& random) const;
+  size_t num_blocks_each() const;
   size_t num_room_tokens() const;                        // in all blocks together
   size_t num_room_tokens(const Request& request) const;  // as far as its tenant may have them
   static size_t NumNeeded(const Request& request);

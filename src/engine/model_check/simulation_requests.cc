@@ -20,17 +20,25 @@ size_t Simulation::NumNeeded(const Request& request) {
   return request.tokens.size() + num_new - std::min<size_t>(num_new, 1);
 }
 
+// That each group can have at once. Several share the pool in slabs of eight blocks.
+size_t Simulation::num_blocks_each() const {
+  constexpr size_t kSlabBlocks = 8;
+  const size_t num_groups = setup_.groups.size();
+  const size_t beyond_slabs = num_groups > 1 ? setup_.num_blocks % kSlabBlocks : 0;
+  return (setup_.num_blocks - beyond_slabs) / num_groups;
+}
+
 size_t Simulation::num_room_tokens() const {
   size_t num_zero_blocks = 0;
   for (const kv::GroupSpec& group : setup_.groups) {
     num_zero_blocks += group.kind != kv::GroupKind::kFull;
   }
-  return (setup_.num_blocks / setup_.groups.size() - num_zero_blocks) * kBlockTokens;
+  return (num_blocks_each() - num_zero_blocks) * kBlockTokens;
 }
 
 size_t Simulation::num_room_tokens(const Request& request) const {
   const size_t block_bytes = kBlockBytes * setup_.groups.size();
-  const size_t all = setup_.num_blocks / setup_.groups.size();
+  const size_t all = num_blocks_each();
   size_t most = num_room_tokens(), share = SIZE_MAX;
   for (const auto& [tenant, quota] : quotas_) {
     if (!request.cache_group && request.tenant == tenant) {
@@ -47,7 +55,7 @@ size_t Simulation::num_room_tokens(const Request& request) const {
 // Shares that some requests fit into, and floors that leave others some memory.
 void Simulation::SetQuotas(SplitMix64& random) {
   const size_t block_bytes = kBlockBytes * setup_.groups.size();
-  const size_t num_blocks = setup_.num_blocks / setup_.groups.size();
+  const size_t num_blocks = num_blocks_each();
   quotas_.clear();
   std::vector<kv::AccountQuota> rows;
   for (const std::string tenant : {"a", "b"}) {

@@ -66,6 +66,14 @@ TEST_F(HttpClientTest, AsksOneThingAfterAnotherOnOneConnection) {
   EXPECT_EQ(server_->counters().accepted, 1u);
 }
 
+TEST_F(HttpClientTest, AServerThatHasStoppedStillTellsItsCounters) {
+  ASSERT_TRUE(client_->Ask({.target = "/a"}).ok());
+  server_->Stop();
+  EXPECT_EQ(server_->counters().accepted, 1u);
+  EXPECT_EQ(server_->counters().connections, 0u);
+  server_->Drain();
+}
+
 TEST_F(HttpClientTest, AConnectionThatWasClosedMeanwhileIsOpenedAgain) {
   ASSERT_TRUE(client_->Ask({.target = "/a"}).ok());
   const uint16_t port = server_->port();

@@ -190,9 +190,10 @@ void HttpServer::Impl::CloseAcceptors() {
   }
 }
 
-// What the server's thread says.
+// What the server's thread says. After Stop() there is none, and the caller is alone.
 template <typename Function>
 auto HttpServer::Impl::Ask(Function function) const {
+  if (!thread.joinable()) return function();
   std::packaged_task<decltype(function())()> task(std::move(function));
   auto answer = task.get_future();
   asio::post(home->io, [&task] { task(); });

@@ -79,7 +79,8 @@ class HttpServer {
 
   // Accepts no more connections and requests; those that are served go on.
   void Drain();
-  // Closes all. Nothing is called any more when it returns.
+  // Closes all. Nothing is called any more when it returns. Not beside another call; any may
+  // follow.
   void Stop();
 
  private:
