@@ -18,11 +18,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kDecodeContext = 8192;
-constexpr uint32_t kPrefillLengths[] = {512, 2048};
+constexpr uint32_t kAttendedPrompts[] = {512, 2048};
 // K and V in f16 of the context: as many layers as exceed caches.
 constexpr size_t kStreamedBytes = size_t{256} << 20;
 constexpr uint32_t kStoredTokens = kChunkTokens;
-constexpr uint64_t kRowSeed = 1;
+constexpr uint64_t kStoredSeed = 1;
 
 double SecondsOf(const auto& run) {
   const auto start = Clock::now();
@@ -78,7 +78,7 @@ Result<StoredRows> MakeStoredRows(compute::KvLayout layout) {
   KVERN_ASSIGN_OR_RETURN(
       data.blocks, AlignedBuffer::Create(kStoredTokens / kBlockTokens * layout.block_bytes()));
   data.rows.resize(size_t{kStoredTokens} * layout.num_kv_heads * layout.head_dim);
-  SplitMix64 random(kRowSeed);
+  SplitMix64 random(kStoredSeed);
   for (float& value : data.rows) value = static_cast<float>(random.Uniform() * 2 - 1);
   return data;
 }
@@ -87,7 +87,7 @@ Result<StoredRows> MakeStoredRows(compute::KvLayout layout) {
 
 Result<std::vector<KvCase>> AttentionCases(KvBenchModel& model, const std::vector<KvRig>& rigs,
                                            const KvCaseOptions& options) {
-  const uint32_t longest = *std::ranges::max_element(kPrefillLengths);
+  const uint32_t longest = *std::ranges::max_element(kAttendedPrompts);
   const uint32_t context = std::max(kDecodeContext, options.prefix + kChunkTokens);
   const auto benches = std::make_shared<Benches>();
   for (const KvRig& rig : rigs) {
@@ -115,7 +115,7 @@ Result<std::vector<KvCase>> AttentionCases(KvBenchModel& model, const std::vecto
        .depth = options.prefix},
       [count = options.num_sequences, prefix = options.prefix](
           AttentionBench& bench, ThreadTeam& team) { bench.DecodeShared(team, count, prefix); });
-  for (const uint32_t length : kPrefillLengths) {
+  for (const uint32_t length : kAttendedPrompts) {
     add({.key = fmt::format("attention_prefill_{}", length),
          .title = fmt::format("attention, prefill of {}", length)},
         [length](AttentionBench& bench, ThreadTeam& team) { bench.Prefill(team, length); });

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::vector<BenchColumn> Columns(const std::vector<KvTypes>& types) {
+std::vector<BenchColumn> TypeColumns(const std::vector<KvTypes>& types) {
   std::vector<BenchColumn> columns = {{.title = "", .width = 32, .is_text = true}};
   for (const KvTypes& type : types) columns.push_back({.title = NameOf(type), .width = 17});
   return columns;
@@ -57,7 +57,7 @@ KvSize SizeOf(const compute::KvLayout& layout, size_t memory_bytes) {
 KvReport::KvReport(std::vector<KvTypes> types, const ordered_json& settings,
                    BenchTable::TextSink out)
     : types_(std::move(types)),
-      table_(BenchFormat::kMarkdown, Columns(types_), std::move(out)),
+      table_(BenchFormat::kMarkdown, TypeColumns(types_), std::move(out)),
       document_(std::make_unique<ordered_json>(settings)) {
   for (const KvTypes& type : types_) {
     (*document_)["types"].push_back({{"type", NameOf(type)},

@@ -44,8 +44,8 @@ std::vector<std::vector<std::byte*>> DealBlocks(const StepShape& shape, const Kv
   return tables;
 }
 
-Status RunSteps(engine::Executor& executor, const StepShape& shape, std::span<PagedView> views,
-                std::span<const TokenId> tokens) {
+Status GrowSequences(engine::Executor& executor, const StepShape& shape, std::span<PagedView> views,
+                     std::span<const TokenId> tokens) {
   const uint32_t step_tokens = shape.is_prompt ? executor.info().max_step_tokens : 1;
   const uint32_t shared_chunks = shape.is_shared ? shape.depth / kChunkTokens : 0;
   for (uint32_t done = 0; done < shape.num_tokens; done += step_tokens) {
@@ -73,7 +73,7 @@ Result<double> TimeSteps(KvRig& rig, const StepShape& shape) {
   }
   const auto tokens = RandomTokens(kBenchSeed, shape.num_tokens, rig.executor->info().vocab_size);
   const auto start = Clock::now();
-  KVERN_RETURN_IF_ERROR(RunSteps(*rig.executor, shape, views, tokens));
+  KVERN_RETURN_IF_ERROR(GrowSequences(*rig.executor, shape, views, tokens));
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 

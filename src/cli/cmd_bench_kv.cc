@@ -63,23 +63,23 @@ struct KvPlan {
   const compute::Isa* isa;
 };
 
-Status CheckRange(const char* flag, uint32_t value, CountRange range) {
+Status CheckCount(const char* flag, uint32_t value, CountRange range) {
   if (value >= range.low && value <= range.high) return {};
   return Errorf(ErrorCode::kInvalidArgument, "{}: {} is outside {} … {}", flag, value, range.low,
                 range.high);
 }
 
 Status CheckFlags(const KvFlags& flags) {
-  KVERN_RETURN_IF_ERROR(CheckRange("-t", flags.threads, kThreadRange));
-  KVERN_RETURN_IF_ERROR(CheckRange("-b", flags.batch, kStepRange));
-  KVERN_RETURN_IF_ERROR(CheckRange("-p", flags.num_prompt, kStepRange));
-  KVERN_RETURN_IF_ERROR(CheckRange("-n", flags.num_new, kStepRange));
-  KVERN_RETURN_IF_ERROR(CheckRange("-r", flags.rounds, {.low = 1, .high = 1000}));
-  KVERN_RETURN_IF_ERROR(CheckRange("--chunk", flags.chunk, {.low = 2, .high = kTokenRange.high}));
+  KVERN_RETURN_IF_ERROR(CheckCount("-t", flags.threads, kThreadRange));
+  KVERN_RETURN_IF_ERROR(CheckCount("-b", flags.batch, kStepRange));
+  KVERN_RETURN_IF_ERROR(CheckCount("-p", flags.num_prompt, kStepRange));
+  KVERN_RETURN_IF_ERROR(CheckCount("-n", flags.num_new, kStepRange));
+  KVERN_RETURN_IF_ERROR(CheckCount("-r", flags.rounds, {.low = 1, .high = 1000}));
+  KVERN_RETURN_IF_ERROR(CheckCount("--chunk", flags.chunk, {.low = 2, .high = kTokenRange.high}));
   KVERN_RETURN_IF_ERROR(
-      CheckRange("--sequences", flags.num_sequences, {.low = 1, .high = flags.batch}));
+      CheckCount("--sequences", flags.num_sequences, {.low = 1, .high = flags.batch}));
   KVERN_RETURN_IF_ERROR(
-      CheckRange("--prefix", flags.prefix, {.low = kChunkTokens, .high = kTokenRange.high}));
+      CheckCount("--prefix", flags.prefix, {.low = kChunkTokens, .high = kTokenRange.high}));
   if (flags.prefix % kChunkTokens != 0) {
     return FlagError(fmt::format("--prefix: {} is no multiple of {}, the tokens of a KV chunk",
                                  flags.prefix, kChunkTokens));
