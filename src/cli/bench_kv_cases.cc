@@ -7,7 +7,8 @@
 namespace kvern::cli {
 namespace {
 
-// Shorter runs are repeated until they last as long: clocks and joins then hardly count.
+// Shorter runs are repeated until they last as long together. Their median leaves out those that
+// something else interrupted.
 constexpr double kShortestRun = 4e-3;  // seconds
 
 double InUnitOf(const KvCase& kv_case, double seconds) {
@@ -22,13 +23,13 @@ double InUnitOf(const KvCase& kv_case, double seconds) {
   return 1e9 * seconds / kv_case.work;
 }
 
-Result<double> MeanOfRuns(const KvCase& kv_case, size_t type, size_t repeats) {
-  double sum = 0;
+Result<double> MedianOfRuns(const KvCase& kv_case, size_t type, size_t repeats) {
+  std::vector<double> runs;
   for (size_t i = 0; i < repeats; ++i) {
     KVERN_ASSIGN_OR_RETURN(const double seconds, kv_case.run(type));
-    sum += seconds;
+    runs.push_back(seconds);
   }
-  return sum / static_cast<double>(repeats);
+  return MedianOf(std::move(runs));
 }
 
 }  // namespace
@@ -48,7 +49,7 @@ Result<std::vector<KvTiming>> TimeCase(const KvCase& kv_case, size_t num_types, 
   }
   for (uint32_t round = 0; round < rounds; ++round) {
     for (size_t type = 0; type < num_types; ++type) {
-      KVERN_ASSIGN_OR_RETURN(const double seconds, MeanOfRuns(kv_case, type, repeats[type]));
+      KVERN_ASSIGN_OR_RETURN(const double seconds, MedianOfRuns(kv_case, type, repeats[type]));
       timings[type].seconds.push_back(seconds);
     }
   }

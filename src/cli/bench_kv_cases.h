@@ -48,7 +48,7 @@ struct KvCaseOptions {
 // Errors: kOutOfMemory.
 Result<std::vector<KvCase>> AttentionCases(KvBenchModel& model, const std::vector<KvRig>& rigs,
                                            const KvCaseOptions& options);
-std::vector<KvCase> StoreCases(KvBenchModel& model, const std::vector<KvRig>& rigs);
+Result<std::vector<KvCase>> StoreCases(KvBenchModel& model, const std::vector<KvRig>& rigs);
 std::vector<KvCase> StepCases(std::vector<KvRig>& rigs, const KvCaseOptions& options);
 
 // Blocks that the largest of StepCases() takes.

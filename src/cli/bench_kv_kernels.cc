@@ -57,19 +57,17 @@ struct StoredRows {
 using StoreFunction = bool (*)(const float* row, uint32_t head_dim, uint32_t slot,
                                std::byte* plane);
 
-bool StoreRows(StoredRows& data, StoreFunction store, bool is_key) {
+void StoreRows(StoredRows& data, StoreFunction store, bool is_key) {
   const compute::KvLayout& layout = data.layout;
   const float* row = data.rows.data();
-  bool is_finite = true;
   for (uint32_t token = 0; token < kStoredTokens; ++token) {
     std::byte* const block = data.blocks.data() + token / kBlockTokens * layout.block_bytes();
     for (uint32_t head = 0; head < layout.num_kv_heads; ++head) {
       const size_t offset = is_key ? layout.k_offset(0, head) : layout.v_offset(0, head);
-      is_finite &= store(row, layout.head_dim, token % kBlockTokens, block + offset);
+      store(row, layout.head_dim, token % kBlockTokens, block + offset);
       row += layout.head_dim;
     }
   }
-  return is_finite;
 }
 
 Result<StoredRows> MakeStoredRows(compute::KvLayout layout) {
@@ -123,19 +121,21 @@ Result<std::vector<KvCase>> AttentionCases(KvBenchModel& model, const std::vecto
   return cases;
 }
 
-std::vector<KvCase> StoreCases(KvBenchModel& model, const std::vector<KvRig>& rigs) {
+Result<std::vector<KvCase>> StoreCases(KvBenchModel& model, const std::vector<KvRig>& rigs) {
+  const auto data = std::make_shared<std::vector<StoredRows>>();
+  for (const KvRig& rig : rigs) {
+    KVERN_ASSIGN_OR_RETURN(StoredRows rows, MakeStoredRows(rig.layout));
+    data->push_back(std::move(rows));
+  }
+  const auto alone = std::make_shared<ThreadTeam>(1);  // for its floating-point environment
   const compute::AttentionKernels& kernels = *model.isa().attention;
   std::vector<KvCase> cases;
   for (const bool is_key : {true, false}) {
-    const auto run = [&kernels, &rigs, is_key](size_t type) -> Result<double> {
-      KVERN_ASSIGN_OR_RETURN(StoredRows data, MakeStoredRows(rigs[type].layout));
-      const KvTypes& types = rigs[type].types;
-      const auto store = is_key ? kernels.Of(types.k).store_k : kernels.Of(types.v).store_v;
-      StoreRows(data, store, is_key);  // touches the memory
-      ThreadTeam alone(1);             // for its floating-point environment
-      double seconds = 0;
-      alone.Run([&](size_t) { seconds = SecondsOf([&] { StoreRows(data, store, is_key); }); });
-      return seconds;
+    const auto run = [&kernels, data, alone, is_key](size_t type) -> Result<double> {
+      StoredRows& rows = (*data)[type];
+      const auto store = is_key ? kernels.Of(rows.layout.k_dtype).store_k
+                                : kernels.Of(rows.layout.v_dtype).store_v;
+      return SecondsOf([&] { alone->Run([&](size_t) { StoreRows(rows, store, is_key); }); });
     };
     cases.push_back({.key = is_key ? "store_k" : "store_v",
                      .title = is_key ? "storing a row of K" : "storing a row of V",

@@ -98,33 +98,39 @@ Status CheckFlags(const KvFlags& flags) {
 }
 
 // Depths beyond the model's context become the deepest that it has room for.
-Result<KvPlan> MakePlan(const KvFlags& flags, uint32_t context) {
-  KvPlan plan = {.types = {}, .memory_bytes = 0, .cases = {}, .isa = nullptr};
-  KVERN_ASSIGN_OR_RETURN(plan.types, ParseKvTypes("--types", flags.types));
-  KVERN_ASSIGN_OR_RETURN(plan.memory_bytes, ParseByteSize("--memory", flags.memory));
-  KVERN_ASSIGN_OR_RETURN(const auto depths, ParseCounts("--depths", flags.depths, kTokenRange));
-  KVERN_ASSIGN_OR_RETURN(plan.isa, compute::SelectIsa(flags.isa));
+Status PlanDepths(const KvFlags& flags, uint32_t context, std::vector<uint32_t>& depths) {
+  KVERN_ASSIGN_OR_RETURN(const auto wanted, ParseCounts("--depths", flags.depths, kTokenRange));
   const uint32_t growth = std::max(flags.num_prompt, flags.num_new);
   if (growth > context) {
     return FlagError(
         fmt::format("-p, -n: {} tokens exceed the model's context of {}", growth, context));
   }
-  for (const uint32_t depth : depths) {
-    const uint32_t bounded = std::min(depth, context - growth);
-    if (std::ranges::find(plan.cases.depths, bounded) == plan.cases.depths.end()) {
-      plan.cases.depths.push_back(bounded);
-    }
-  }
-  std::ranges::sort(plan.cases.depths);
-  if (flags.Wants("steps") && flags.prefix + flags.num_new > context) {
+  if (flags.prefix + flags.num_new > context) {
     return FlagError(
         fmt::format("--prefix: {} tokens and {} new ones exceed the model's context of {}",
                     flags.prefix, flags.num_new, context));
   }
-  plan.cases.num_prompt = flags.num_prompt;
-  plan.cases.num_new = flags.num_new;
-  plan.cases.num_sequences = flags.num_sequences;
-  plan.cases.prefix = flags.prefix;
+  for (const uint32_t depth : wanted) depths.push_back(std::min(depth, context - growth));
+  std::ranges::sort(depths);
+  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
+  return {};
+}
+
+Result<KvPlan> MakePlan(const KvFlags& flags, uint32_t context) {
+  KvPlan plan = {.types = {},
+                 .memory_bytes = 0,
+                 .cases = {.depths = {},
+                           .num_prompt = flags.num_prompt,
+                           .num_new = flags.num_new,
+                           .num_sequences = flags.num_sequences,
+                           .prefix = flags.prefix},
+                 .isa = nullptr};
+  KVERN_ASSIGN_OR_RETURN(plan.types, ParseKvTypes("--types", flags.types));
+  KVERN_ASSIGN_OR_RETURN(plan.memory_bytes, ParseByteSize("--memory", flags.memory));
+  KVERN_ASSIGN_OR_RETURN(plan.isa, compute::SelectIsa(flags.isa));
+  if (flags.Wants("steps")) {
+    KVERN_RETURN_IF_ERROR(PlanDepths(flags, context, plan.cases.depths));
+  }
   return plan;
 }
 
@@ -174,7 +180,10 @@ class KvBench {
       KVERN_ASSIGN_OR_RETURN(const auto cases, AttentionCases(*model_, rigs_, plan_.cases));
       KVERN_RETURN_IF_ERROR(Time(cases));
     }
-    if (flags_.Wants("store")) KVERN_RETURN_IF_ERROR(Time(StoreCases(*model_, rigs_)));
+    if (flags_.Wants("store")) {
+      KVERN_ASSIGN_OR_RETURN(const auto cases, StoreCases(*model_, rigs_));
+      KVERN_RETURN_IF_ERROR(Time(cases));
+    }
     if (flags_.Wants("steps")) KVERN_RETURN_IF_ERROR(Time(StepCases(rigs_, plan_.cases)));
     if (flags_.Wants("quality")) KVERN_RETURN_IF_ERROR(AddQuality());
     return Write();
