@@ -15,7 +15,7 @@
 namespace kvern::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Stopwatch = std::chrono::steady_clock;
 
 constexpr uint32_t kDecodeContext = 8192;
 constexpr uint32_t kAttendedPrompts[] = {512, 2048};
@@ -25,9 +25,9 @@ constexpr uint32_t kStoredTokens = kChunkTokens;
 constexpr uint64_t kStoredSeed = 1;
 
 double SecondsOf(const auto& run) {
-  const auto start = Clock::now();
+  const auto start = Stopwatch::now();
   run();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return std::chrono::duration<double>(Stopwatch::now() - start).count();
 }
 
 // The same number for every type.

@@ -67,7 +67,7 @@ Status Read(Reader& reader, std::span<const TokenId> chunk, size_t first, size_t
 class Comparison {
  public:
   // `rigs[0]` is f16's, the last one f32's.
-  static Result<Comparison> Make(std::vector<KvRig*> rigs, size_t longest_chunk) {
+  static Result<Comparison> Make(std::span<KvRig* const> rigs, size_t longest_chunk) {
     Comparison comparison;
     for (KvRig* const rig : rigs) {
       KVERN_ASSIGN_OR_RETURN(
@@ -173,9 +173,10 @@ Result<KvQualities> MeasureKvQuality(KvBenchModel& model, std::vector<KvRig>& ri
   }
   KVERN_ASSIGN_OR_RETURN(KvRig f32, model.MakeRig(kF32Types));
   std::vector<KvRig*> all;
+  all.reserve(rigs.size() + 1);
   for (KvRig& rig : rigs) all.push_back(&rig);
   all.push_back(&f32);
-  KVERN_ASSIGN_OR_RETURN(Comparison comparison, Comparison::Make(std::move(all), longest));
+  KVERN_ASSIGN_OR_RETURN(Comparison comparison, Comparison::Make(all, longest));
   Progress progress("Reading the text");
   for (size_t i = 0; i < chunks.size(); ++i) {
     progress.Update(static_cast<double>(i) / static_cast<double>(chunks.size()));

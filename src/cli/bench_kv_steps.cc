@@ -12,7 +12,7 @@
 namespace kvern::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Stopwatch = std::chrono::steady_clock;
 
 constexpr uint32_t NumBlocks(uint32_t num_tokens) {
   return (num_tokens + kBlockTokens - 1) / kBlockTokens;
@@ -68,13 +68,14 @@ Result<double> TimeSteps(KvRig& rig, const StepShape& shape) {
   KVERN_RETURN_IF_ERROR(blocks.Fill(rig));
   const auto tables = DealBlocks(shape, blocks);
   std::vector<PagedView> views;
+  views.reserve(tables.size());
   for (const auto& table : tables) {
     views.push_back({table.data(), static_cast<uint32_t>(table.size())});
   }
   const auto tokens = RandomTokens(kBenchSeed, shape.num_tokens, rig.executor->info().vocab_size);
-  const auto start = Clock::now();
+  const auto start = Stopwatch::now();
   KVERN_RETURN_IF_ERROR(GrowSequences(*rig.executor, shape, views, tokens));
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return std::chrono::duration<double>(Stopwatch::now() - start).count();
 }
 
 struct StepCase {
