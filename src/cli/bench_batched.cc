@@ -15,13 +15,13 @@
 namespace kvern::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Stopwatch = std::chrono::steady_clock;
 using Caches = std::vector<std::unique_ptr<kv::SequenceCache>>;
 
 constexpr size_t kWarmUpTokens = 16;
 
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double SecondsSince(Stopwatch::time_point start) {
+  return std::chrono::duration<double>(Stopwatch::now() - start).count();
 }
 
 std::unique_ptr<kv::SequenceCache> MakeCache(engine::OpenedModel& model) {
@@ -107,7 +107,7 @@ Result<BatchedResult> RunBatchedTest(engine::OpenedModel& model, const BatchedTe
     prompts.push_back(RandomTokens(kBenchSeed + i, test.num_prompt, model.config().vocab_size));
   }
   BatchedResult result;
-  auto start = Clock::now();
+  auto start = Stopwatch::now();
   KVERN_RETURN_IF_ERROR(Prefill(model.executor(), caches, prompts));
   result.prefill_seconds = SecondsSince(start);
 
@@ -115,7 +115,7 @@ Result<BatchedResult> RunBatchedTest(engine::OpenedModel& model, const BatchedTe
     KVERN_ASSIGN_OR_RETURN(auto fork, caches.front()->Fork());
     caches.push_back(std::move(fork));
   }
-  start = Clock::now();
+  start = Stopwatch::now();
   KVERN_RETURN_IF_ERROR(Decode(model.executor(), caches, test));
   result.decode_seconds = SecondsSince(start);
   result.kv_bytes = model.kv_cache().stats().bytes.active;

@@ -47,6 +47,7 @@ uint32_t DefaultThreads();
 // The subcommands of bench, one cmd_bench_<name>.cc each.
 Action DeclareBenchBatched(CLI::App& app);
 Action DeclareBenchKernels(CLI::App& app);
+Action DeclareBenchKv(CLI::App& app);
 Action DeclareBenchServe(CLI::App& app);
 
 }  // namespace kvern::cli

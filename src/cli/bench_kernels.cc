@@ -10,7 +10,7 @@
 namespace kvern::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Stopwatch = std::chrono::steady_clock;
 using compute::PeakKernels;
 
 // Shorter runs are repeated until they last as long: clocks and joins then hardly count.
@@ -22,9 +22,9 @@ constexpr size_t kMemoryParts = 16;
 constexpr size_t kReadAhead[] = {0, 0, 512, 512, 4096, 4096};
 
 double Seconds(const std::function<void()>& run) {
-  const auto start = Clock::now();
+  const auto start = Stopwatch::now();
   run();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return std::chrono::duration<double>(Stopwatch::now() - start).count();
 }
 
 // A quarter of what is free where that is less.

@@ -15,7 +15,7 @@
 namespace kvern::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Stopwatch = std::chrono::steady_clock;
 
 std::string ShortCount(uint64_t count) {
   const auto value = static_cast<double>(count);
@@ -59,9 +59,9 @@ Result<SpeedResult> RunSpeedTest(engine::OpenedModel& model, const kv::Strategy&
   KVERN_RETURN_IF_ERROR(RunOnce(sequence, tokens.first(warm_up.num_tokens()), warm_up));
   for (uint32_t i = 0; i < repetitions; ++i) {
     sequence.Truncate(test.depth);
-    const auto start = Clock::now();
+    const auto start = Stopwatch::now();
     KVERN_RETURN_IF_ERROR(RunOnce(sequence, tokens, test));
-    const std::chrono::duration<double, std::nano> elapsed = Clock::now() - start;
+    const std::chrono::duration<double, std::nano> elapsed = Stopwatch::now() - start;
     result.samples_ns.push_back(elapsed.count());
   }
   result.kv_bytes = sequence.usage().bytes_allocated;

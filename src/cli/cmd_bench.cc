@@ -200,6 +200,7 @@ constexpr SubcommandRow kBenchSubcommands[] = {
      DeclareBenchBatched},
     {"kernels", "Measure single kernels, and how much of this machine's limits that is",
      DeclareBenchKernels},
+    {"kv", "Compare types of K and V: memory, speed, and what they lose on a text", DeclareBenchKv},
     {"serve",
      "Measure an engine under a workload: latencies, speed, the KV cache and what limits it",
      DeclareBenchServe},

@@ -241,6 +241,7 @@ Status Run(const RunFlags& flags) {
   }
   KVERN_ASSIGN_OR_RETURN(const kv::Strategy* strategy, StrategyFromFlags(flags.engine));
   KVERN_ASSIGN_OR_RETURN(engine::OpenedModel model, OpenFromFlags(flags.engine));
+  for (const std::string& note : KvDtypeNotes(flags.engine)) fmt::print(stderr, "{}\n", note);
   KVERN_ASSIGN_OR_RETURN(SamplingParams params,
                          ParamsFromFlags(flags.sampling, model.config().vocab_size));
   KVERN_ASSIGN_OR_RETURN(auto chat_template, ReadTemplate(flags, model));

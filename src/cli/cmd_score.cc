@@ -21,6 +21,7 @@
 #include "cli/input_text.h"
 #include "cli/json_output.h"
 #include "cli/progress.h"
+#include "cli/text_chunks.h"
 #include "engine/scoring.h"
 
 namespace kvern::cli {
@@ -64,19 +65,6 @@ Result<std::vector<Tokens>> ReadIds(const std::string& path, size_t vocab_size) 
     }
     if (!tokens.empty()) chunks.push_back(std::move(tokens));
   }
-  return chunks;
-}
-
-std::vector<Tokens> CutText(const text::Tokenizer& tokenizer, const std::string& text,
-                            size_t chunk) {
-  const Tokens tokens = tokenizer.Encode(text, {.add_special = true, .parse_special = false});
-  std::vector<Tokens> chunks;
-  for (size_t first = 0; first + chunk <= tokens.size(); first += chunk) {
-    const auto begin = tokens.begin() + static_cast<ptrdiff_t>(first);
-    chunks.emplace_back(begin, begin + static_cast<ptrdiff_t>(chunk));
-    if (tokenizer.adds_bos() && tokenizer.bos()) chunks.back()[0] = *tokenizer.bos();
-  }
-  if (chunks.empty() && tokens.size() > 1) chunks.push_back(tokens);
   return chunks;
 }
 

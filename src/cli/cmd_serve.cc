@@ -271,6 +271,7 @@ Status Serve(ServerFlags& flags) {
   server::Serving serving;
   KVERN_ASSIGN_OR_RETURN(const auto server,
                          server::Server::Listen(flags.serve, std::move(keys), clock));
+  for (const std::string& note : KvDtypeNotes(flags.engine)) server->log().Say(note);
   for (const std::string& note : flags.llama.notes) server->log().Say(note);
   server->log().Say(fmt::format("{}: loading {}", server->url(), options.model.path));
   std::thread loader([&] {

@@ -1,5 +1,7 @@
 #include "cli/engine_flags.h"
 
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <thread>
@@ -64,6 +66,18 @@ Result<compute::KvDtype> ParseKvDtype(const char* flag, const std::string& name)
   if (traits != nullptr) return traits->dtype;
   return Errorf(ErrorCode::kInvalidArgument, "{}: unknown type '{}': use one of {}", flag, name,
                 Names(compute::KvDtypes()));
+}
+
+std::vector<std::string> KvDtypeNotes(const EngineFlags& flags) {
+  std::vector<std::string> notes;
+  for (const std::string& name : {flags.k_dtype, flags.v_dtype}) {
+    const compute::KvDtypeTraits* traits = compute::FindKvDtype(name);
+    if (traits == nullptr || traits->alias != name) continue;
+    const std::string note =
+        fmt::format("{} is stored as {}: {}", name, traits->name, traits->help);
+    if (std::ranges::find(notes, note) == notes.end()) notes.push_back(note);
+  }
+  return notes;
 }
 
 Result<const kv::Strategy*> StrategyFromFlags(const EngineFlags& flags) {

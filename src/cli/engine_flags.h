@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "compute/kv_dtype.h"
@@ -49,6 +50,9 @@ Result<engine::OpenedModel> OpenFromFlags(const EngineFlags& flags);
 
 // The type that `flag` (-ctk or -ctv) names. Errors: kInvalidArgument, naming those that exist.
 Result<compute::KvDtype> ParseKvDtype(const char* flag, const std::string& name);
+
+// What llama.cpp's names among -ctk and -ctv mean here, a line for each that was given.
+std::vector<std::string> KvDtypeNotes(const EngineFlags& flags);
 
 // The strategy that --kv names.
 Result<const kv::Strategy*> StrategyFromFlags(const EngineFlags& flags);

@@ -8,13 +8,13 @@
 namespace kvern::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Stopwatch = std::chrono::steady_clock;
 
 // How soon a reply that was stopped while it is being computed ends.
 constexpr int64_t kStopPollUs = 50'000;
 
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double SecondsSince(Stopwatch::time_point start) {
+  return std::chrono::duration<double>(Stopwatch::now() - start).count();
 }
 
 class EngineWriter final : public ReplyWriter {
@@ -30,7 +30,7 @@ class EngineWriter final : public ReplyWriter {
     submitted.seed = request.sampling.seed;
     submitted.sampling = std::move(request.sampling);
     submitted.max_tokens = request.max_new_tokens;
-    Clock::time_point start = Clock::now();
+    Stopwatch::time_point start = Stopwatch::now();
     KVERN_ASSIGN_OR_RETURN(Reply reply, engine_->Submit(std::move(submitted)));
     WrittenReply written;
     while (!reply.finished()) {
@@ -45,7 +45,7 @@ class EngineWriter final : public ReplyWriter {
       for (SampledToken& token : chunk->tokens) {
         written.step_seconds.push_back(SecondsSince(start));
         written.tokens.push_back(std::move(token));
-        start = Clock::now();
+        start = Stopwatch::now();
       }
     }
     return Finish(std::move(written), reply.report());
@@ -107,7 +107,7 @@ class StrategyWriter final : public ReplyWriter {
       written.reply.text += text;
       on_text(text);
     };
-    Clock::time_point start = Clock::now();
+    Stopwatch::time_point start = Stopwatch::now();
     while (!generation_.finish_reason() && !stop) {
       KVERN_ASSIGN_OR_RETURN(auto token, generation_.Step());
       if (!token) continue;
@@ -118,7 +118,7 @@ class StrategyWriter final : public ReplyWriter {
         emit(detokenizer.Push(token->id));
         written.tokens.push_back(std::move(*token));
       }
-      start = Clock::now();
+      start = Stopwatch::now();
     }
     emit(detokenizer.Flush());
     stats.reply_tokens = written.tokens.size();

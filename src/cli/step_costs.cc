@@ -15,7 +15,7 @@
 namespace kvern::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Stopwatch = std::chrono::steady_clock;
 
 constexpr size_t kPositions[] = {32, 64, 128, 256, 512, 768};
 constexpr size_t kCachedSteps = 8;
@@ -39,18 +39,18 @@ Result<Steps> RunSteps(engine::OpenedModel& model, const kv::Strategy& strategy,
   KVERN_RETURN_IF_ERROR(generation.Start(std::move(request)));
   Steps steps;
   bool is_first = true;
-  auto start = Clock::now();
+  auto start = Stopwatch::now();
   while (!generation.finish_reason()) {
     KVERN_ASSIGN_OR_RETURN(const auto token, generation.Step());
     if (!token) continue;
-    const std::chrono::duration<double, std::milli> elapsed = Clock::now() - start;
+    const std::chrono::duration<double, std::milli> elapsed = Stopwatch::now() - start;
     if (!is_first) steps.ms.push_back(elapsed.count());
     if (steps.ms.size() == 1) {
       const auto logits = generation.last_logits();
       steps.logits.assign(logits.begin(), logits.end());
     }
     is_first = false;
-    start = Clock::now();
+    start = Stopwatch::now();
   }
   steps.kv_bytes = generation.cache_usage().bytes_allocated;
   return steps;

@@ -29,6 +29,7 @@ struct KvDtypeTraits {
   KvDtype dtype;
   std::string_view name;   // as -ctk and -ctv spell it
   std::string_view alias;  // of llama.cpp, for what it is nearest to; may be empty
+  std::string_view help;   // what a row is, in one line
   bool row_independent;    // rule N5: a stored row depends on its own token only
   // Bytes of the plane of 16 tokens; a multiple of 32.
   size_t (*k_plane_bytes)(uint32_t head_dim);

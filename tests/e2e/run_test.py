@@ -52,6 +52,20 @@ class OneShot(harness.CommandTest):
                                              "0", "-p", QUESTION))
         self.assertRegex(err, r"prefill \d+ tokens, [\d.]+ t/s; decode 4 tokens, .*KV cache [\d.]+ \w+")
 
+    def test_names_of_llama_cpp_say_what_they_mean_here(self):
+        q8r = "q8_0 is stored as q8r: 8 bits, K rotated, a scale for each token and head\n"
+        q4r = "q4_0 is stored as q4r: 4 bits, "
+        for k, v, notes in (("q8_0", "q8_0", [q8r]), ("q8_0", "q4_0", [q8r, q4r]),
+                            ("f16", "q8_0", [q8r]), ("q8r", "q8r", []), ("f16", "f16", [])):
+            with self.subTest(k=k, v=v):
+                code, out, err = self.run_kvern("run", "-m", harness.default_model, "-p", QUESTION,
+                                                "-n", "1", "--temp", "0", "--json", "-ctk", k, "-ctv", v)
+                self.assertEqual(code, 0, err)
+                json.loads(out)
+                self.assertEqual(err.count(" is stored as "), len(notes))
+                for note in notes:
+                    self.assertIn(note, err)
+
     def test_trace_follows_the_cache(self):
         _, _, err = self.run_kvern("run", "-m", harness.default_model, "-p", QUESTION, "-n", "3",
                                    "--trace")

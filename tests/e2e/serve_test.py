@@ -440,6 +440,12 @@ class Keys(unittest.TestCase):
                 self.assertEqual(cached(server, "two") > 0, is_shared)
                 self.assertGreater(cached(server, "one"), 0)
 
+    def test_names_of_llama_cpp_say_what_they_mean_here(self):
+        note = "q8_0 is stored as q8r: 8 bits, K rotated, a scale for each token and head"
+        for kind, count in (("q8_0", 1), ("q8r", 0)):
+            with Server("-ctk", kind, "-ctv", kind) as server:
+                self.assertEqual(server.log.count(note), count)
+
     def test_nobody_sees_the_requests_of_others(self):
         with tempfile.TemporaryDirectory() as folder:
             keys = Path(folder) / "keys"

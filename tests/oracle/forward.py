@@ -1,10 +1,10 @@
 """A plain numpy forward pass over a GGUF's dequantised weights: the reference for Kvern's logits.
 
-    forward.py MODEL --tokens 1,2,3 --out logits.npy [--dtype f32|f64]
+    forward.py MODEL --tokens 1,2,3 --out logits.npy [--dtype f32|f64] [--kv q8r]
 
 Reads the architectures llama, qwen2 and qwen3. It shares nothing with the engine: weights are
 dequantised by the gguf package, activations and matrix products are of `dtype` (numpy's BLAS),
-and K and V are never rounded. Whatever the dtype, RoPE angles, the sums of RMSNorm and softmax,
+and K and V are never rounded, unless an integer type of them is wanted (kv_types.py). Whatever the dtype, RoPE angles, the sums of RMSNorm and softmax,
 and the reciprocals made from them are float64. With f64 everything is, which makes the better
 reference where the model is small.
 """
@@ -14,6 +14,8 @@ import sys
 
 import gguf
 import numpy as np
+
+import kv_types
 
 ARCHITECTURES = {"llama": "interleaved", "qwen2": "neox", "qwen3": "neox"}
 DTYPES = {"f32": np.float32, "f64": np.float64}
@@ -51,12 +53,14 @@ class Config:
 
 
 class Model:
-    """Weights are dequantised on first use and kept, in `dtype`."""
+    """Weights are dequantised on first use and kept, in `dtype`. `kv` is a type of kv_types.LIMITS;
+    of other types nothing is rounded."""
 
-    def __init__(self, path, dtype=np.float32):
+    def __init__(self, path, dtype=np.float32, kv="f32"):
         reader = gguf.GGUFReader(path)
         self.config = Config(reader)
         self.dtype = dtype
+        self.kv = kv
         self._stored = {tensor.name: tensor for tensor in reader.tensors}
         self._weights = {}
 
@@ -116,6 +120,7 @@ class Model:
             q = self.rms_norm(q, prefix + "attn_q_norm")
             k = self.rms_norm(k, prefix + "attn_k_norm")
         q, k = self.rotate(q, tables), self.rotate(k, tables)
+        q, k, v = kv_types.stored(q, k, v, self.kv)
 
         group = config.heads // config.kv_heads
         out = np.empty_like(q)
@@ -153,9 +158,10 @@ def main():
     parser.add_argument("--tokens", required=True, help="comma-separated token ids")
     parser.add_argument("--out", required=True, help="file to write: .npy, [tokens, vocab]")
     parser.add_argument("--dtype", choices=DTYPES, default="f32")
+    parser.add_argument("--kv", choices=["f32", *kv_types.LIMITS], default="f32")
     args = parser.parse_args()
     try:
-        model = Model(args.model, DTYPES[args.dtype])
+        model = Model(args.model, DTYPES[args.dtype], args.kv)
         tokens = [int(token) for token in args.tokens.split(",")]
     except (OSError, ValueError) as error:
         sys.exit(f"forward.py: {error}")

@@ -34,7 +34,8 @@ LLAMA3_FACTORS = [1, 1, 1, 1, 1, 1.25, 1.5, 2, 3, 4, 6, 8, 8, 8, 8, 8]
 @dataclass(frozen=True)
 class Spec:
     """One model. `types` names the weight type of a tensor kind ("attn_v", "token_embd", ...); the
-    rest have `weights`. `heads` is (query heads, KV heads)."""
+    rest have `weights`. `heads` is (query heads, KV heads). `outliers` channels of each KV head
+    have a K that is 8 to 20 times as large."""
 
     name: str
     arch: str
@@ -52,6 +53,7 @@ class Spec:
     rope_factors: bool = False
     pre: str = "smollm"
     add_bos: bool = False
+    outliers: int = 0
     types: dict = field(default_factory=dict)
 
 
@@ -154,11 +156,12 @@ def random_k_blocks(key, shape, std, kind):
     return blocks.reshape(shape[0], -1)
 
 
-def random_matrix(key, shape, std, kind):
-    """A [rows, columns] matrix in `kind`'s bytes; rows differ in scale, as trained ones do."""
+def random_matrix(key, shape, std, kind, gains=1):
+    """A [rows, columns] matrix in `kind`'s bytes; rows differ in scale, as trained ones do, and by
+    `gains`, which K-quants do not take."""
     if kind in K_BLOCK_STD:
         return random_k_blocks(key, shape, std, kind)
-    rows = (uniform(key + "/rows", shape[0]) + np.float32(0.5))[:, None]
+    rows = ((uniform(key + "/rows", shape[0]) + np.float32(0.5)) * gains)[:, None]
     return gguf.quants.quantize(normal(key, shape) * rows * np.float32(std), kind)
 
 
@@ -168,12 +171,13 @@ class TensorWriter:
     def __init__(self, writer, spec):
         self.writer, self.spec = writer, spec
 
-    def matrix(self, name, rows, columns, gain=1.0, std=None):
-        """Random [rows, columns]; without `std`, `gain` times what keeps unit variance."""
+    def matrix(self, name, rows, columns, gain=1.0, std=None, gains=1):
+        """Random [rows, columns]; without `std`, `gain` times what keeps unit variance. `gains` are
+        of single rows."""
         spec, part = self.spec, name.split(".")[-1]
         kind = spec.types.get(part, spec.weights)
         std = gain / columns**0.5 if std is None else std
-        data = random_matrix(f"{spec.name}/{name}", (rows, columns), std, kind)
+        data = random_matrix(f"{spec.name}/{name}", (rows, columns), std, kind, gains)
         self.writer.add_tensor(name + ".weight", data, raw_dtype=kind)
 
     def norm(self, name, size, gain=1.0):
@@ -185,12 +189,24 @@ class TensorWriter:
         self.writer.add_tensor(name + ".bias", values)
 
 
+def key_gains(spec, prefix):
+    """Of the rows of attn_k: those of other channels are 1."""
+    gains = np.ones((spec.heads[1], spec.head_dim), np.float32)
+    key = f"{spec.name}/{prefix}outliers"
+    for head in range(spec.heads[1]):
+        channels = np.argsort(uniform(f"{key}/{head}", spec.head_dim), kind="stable")
+        sizes = uniform(f"{key}/{head}/sizes", spec.outliers) * np.float32(12) + np.float32(8)
+        gains[head, channels[: spec.outliers]] = sizes
+    return gains.ravel()
+
+
 def add_layer(tensors, spec, layer):
     prefix = f"blk.{layer}."
     q_size, kv_size = spec.heads[0] * spec.head_dim, spec.heads[1] * spec.head_dim
     tensors.norm(prefix + "attn_norm", spec.hidden)
     tensors.matrix(prefix + "attn_q", q_size, spec.hidden, gain=1.4)
-    tensors.matrix(prefix + "attn_k", kv_size, spec.hidden, gain=1.4)
+    gains = key_gains(spec, prefix) if spec.outliers else 1
+    tensors.matrix(prefix + "attn_k", kv_size, spec.hidden, gain=1.4, gains=gains)
     tensors.matrix(prefix + "attn_v", kv_size, spec.hidden)
     if spec.arch == "qwen2":
         for name, size in (("attn_q", q_size), ("attn_k", kv_size), ("attn_v", kv_size)):

@@ -15,6 +15,7 @@ import numpy as np
 
 import compare
 import forward
+import kv_types
 import metrics
 from make_models import SPECS, Type
 
@@ -75,6 +76,35 @@ class OracleTest(unittest.TestCase):
                 self.assertNotEqual(check(logits[1:], path, golden), [])
                 logits[3, 5] = np.nan
                 self.assertEqual(check(logits, path, golden), ["logits are not all finite"])
+
+    def test_rotation_keeps_scalar_products_and_undoes_itself(self):
+        random = np.random.default_rng(1)
+        for head_dim in (1, 7, 20, 64, 80, 96, 112, 128):
+            with self.subTest(head_dim):
+                a, b = random.standard_normal((2, 5, 3, head_dim))
+                products = (kv_types.rotate(a) * kv_types.rotate(b)).sum(-1)
+                np.testing.assert_allclose(products, (a * b).sum(-1), atol=1e-12)
+                np.testing.assert_allclose(kv_types.rotate(kv_types.rotate(a)), a, atol=1e-12)
+        np.testing.assert_allclose(kv_types.rotate(np.eye(4))[1], [0.5, -0.5, 0.5, -0.5])
+
+    def test_rows_are_rounded_to_multiples_of_a_scale_in_f16(self):
+        rows = np.array([[[0.0, 0.0, 0.0]], [[127.0, 63.4, -0.6]], [[-3.0, 1.0, 2.0]]])
+        stored = kv_types.stored_rows(rows, "q8r")
+        np.testing.assert_array_equal(stored[:2], [[[0, 0, 0]], [[127, 63, -1]]])
+        scale = np.float64(np.float16(3 / 127))
+        np.testing.assert_array_equal(stored[2], [[-127 * scale, 42 * scale, 85 * scale]])
+
+    def test_compare_tells_q8r_from_f32(self):
+        """Where weights are floats: else rounded activations hide it."""
+        for spec in SPECS:
+            if spec.weights not in (Type.F32, Type.F16, Type.BF16):
+                continue
+            path, golden = load(spec)
+            with self.subTest(spec.name):
+                for kv, other in (("q8r", "f32"), ("f32", "q8r")):
+                    logits = forward.Model(path, np.float32, kv).logits(golden["tokens"])
+                    self.assertEqual(check(logits, path, golden, kv), [])
+                    self.assertNotEqual(check(logits, path, golden, other), [])
 
 
 if __name__ == "__main__":

@@ -29,11 +29,12 @@ struct FloatPlane {
 };
 
 template <uint32_t kElementBytes>
-constexpr KvDtypeTraits Float(KvDtype dtype, std::string_view name) {
+constexpr KvDtypeTraits Float(KvDtype dtype, std::string_view name, std::string_view help) {
   using Plane = FloatPlane<kElementBytes>;
   return {.dtype = dtype,
           .name = name,
           .alias = {},
+          .help = help,
           .row_independent = true,
           .k_plane_bytes = Plane::Bytes,
           .v_plane_bytes = Plane::Bytes,
@@ -42,11 +43,13 @@ constexpr KvDtypeTraits Float(KvDtype dtype, std::string_view name) {
 }
 
 template <int kBits>
-constexpr KvDtypeTraits Integer(KvDtype dtype, std::string_view name, std::string_view alias) {
+constexpr KvDtypeTraits Integer(KvDtype dtype, std::string_view name, std::string_view alias,
+                                std::string_view help) {
   using Plane = IntegerPlane<kBits>;
   return {.dtype = dtype,
           .name = name,
           .alias = alias,
+          .help = help,
           .row_independent = true,
           .k_plane_bytes = Plane::KeyPlaneBytes,
           .v_plane_bytes = Plane::ValuePlaneBytes,
@@ -55,9 +58,12 @@ constexpr KvDtypeTraits Integer(KvDtype dtype, std::string_view name, std::strin
 }
 
 constexpr KvDtypeTraits kDtypes[kNumKvDtypes] = {
-    Float<4>(KvDtype::kF32, "f32"),           Float<2>(KvDtype::kF16, "f16"),
-    Float<2>(KvDtype::kBf16, "bf16"),         Integer<8>(KvDtype::kQ8r, "q8r", "q8_0"),
-    Integer<4>(KvDtype::kQ4r, "q4r", "q4_0"),
+    Float<4>(KvDtype::kF32, "f32", "floats, as computed"),
+    Float<2>(KvDtype::kF16, "f16", "floats in 16 bits, 11 of them precise"),
+    Float<2>(KvDtype::kBf16, "bf16", "floats in 16 bits, 8 of them precise"),
+    Integer<8>(KvDtype::kQ8r, "q8r", "q8_0", "8 bits, K rotated, a scale for each token and head"),
+    Integer<4>(KvDtype::kQ4r, "q4r", "q4_0",
+               "4 bits, K rotated, a scale for each token and head; experimental, loses much"),
 };
 
 }  // namespace
