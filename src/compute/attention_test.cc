@@ -78,7 +78,8 @@ Row MakeRow(KvDtype dtype, std::vector<float> x, bool is_key) {
   const float limit = LimitOf(dtype);
   if (limit == 0) return {x, 1.0f};
   if (is_key) Rotate(x);
-  const float scale = HalfToFloat(FloatToHalf(Largest(x) * (1.0f / limit)));
+  const float step = std::fmin(Largest(x) * (1.0f / limit), 65504.0f);
+  const float scale = HalfToFloat(FloatToHalf(step));
   const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
   for (float& v : x) v = std::nearbyint(std::clamp(v * inverse, -limit, limit));
   return {x, scale};

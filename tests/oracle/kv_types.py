@@ -39,6 +39,7 @@ def round_rows(x, scale, limit):
 def stored_rows(x, kind):
     limit = LIMITS[kind]
     scale = np.abs(x).max(-1, keepdims=True) / x.dtype.type(limit)
+    scale = np.minimum(scale, 65504)  # the largest half
     return round_rows(x, scale.astype(np.float16).astype(x.dtype), limit)
 
 

@@ -112,7 +112,8 @@ KVERN_INLINE bool QuantizeRow(const float* row, uint32_t dim, int8_t* q, uint16_
   std::memset(q + dim / 32 * 32, 0, 32);
   const float largest = LargestMagnitude(x, dim);
   uint16_t half[kLanes];
-  StoreF16(half, Set1(largest * (1.0f / Codec::kLimit)));
+  const float step = largest * (1.0f / Codec::kLimit);
+  StoreF16(half, Set1(step < kLargestStored ? step : kLargestStored));
   const float scale = FirstLane(LoadF16(half));
   RoundRow(x, dim, scale > 0.0f ? 1.0f / scale : 0.0f, Codec::kLimit, q);
   scale_bits = half[0];
