@@ -9,8 +9,7 @@ using compute::VisibleRange;
 namespace {
 
 // Queries of a call: whole tiles of the kernels, whose scores stay in the L1 cache.
-constexpr uint32_t kCallQueries = 24;
-static_assert(kCallQueries <= compute::kMaxChunkQueries);
+constexpr uint32_t kCallQueries = compute::kMaxChunkQueries;
 
 // The fewest equal parts of a group of query heads that a tile takes.
 uint32_t PartsOf(uint32_t group_size) {
