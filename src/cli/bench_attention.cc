@@ -91,10 +91,10 @@ void AttentionBench::DecodeShared(ThreadTeam& team, uint32_t num_sequences, uint
   Attend(team, options_.layout.num_layers);
 }
 
-void AttentionBench::Prefill(ThreadTeam& team, uint32_t num_tokens) {
+void AttentionBench::Prefill(ThreadTeam& team, uint32_t num_tokens, uint32_t num_layers) {
   shared_.clear();
   slices_ = {SliceOf(0, 0, num_tokens)};
-  Attend(team, 1);
+  Attend(team, num_layers);
 }
 
 void AttentionBench::Attend(ThreadTeam& team, uint32_t num_layers) {

@@ -44,8 +44,8 @@ class AttentionBench {
   // `prefix` is of whole chunks, and less than the bench's context.
   void DecodeShared(ThreadTeam& team, uint32_t num_sequences, uint32_t prefix);
 
-  // All tokens of a prompt, in one layer.
-  void Prefill(ThreadTeam& team, uint32_t num_tokens);
+  // All tokens of a prompt, in so many layers.
+  void Prefill(ThreadTeam& team, uint32_t num_tokens, uint32_t num_layers);
 
  private:
   explicit AttentionBench(const AttentionBenchOptions& options);

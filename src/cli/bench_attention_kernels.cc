@@ -61,13 +61,14 @@ KernelGroup MakeGroup(const compute::Isa& isa, const compute::KvDtypeTraits& dty
   }
   for (const uint32_t length : kPrefillLengths) {
     const double pairs = 0.5 * length * (length + 1.0) * kHeads;
-    group.cases.push_back(
-        {.kernel = "attention prefill",
-         .type = type,
-         .shape = fmt::format("{} tokens", length),
-         .limit = Limit::kFma,
-         .work = pairs * 2 * 2 * kHeadDim,  // scores and outputs
-         .run = [data, length](ThreadTeam& team) { (*data)->Prefill(team, length); }});
+    group.cases.push_back({.kernel = "attention prefill",
+                           .type = type,
+                           .shape = fmt::format("{} tokens", length),
+                           .limit = Limit::kFma,
+                           .work = pairs * 2 * 2 * kHeadDim,  // scores and outputs
+                           .run = [data, length](ThreadTeam& team) {
+                             (*data)->Prefill(team, length, /*num_layers=*/1);
+                           }});
   }
   return group;
 }

@@ -19,6 +19,7 @@ using Stopwatch = std::chrono::steady_clock;
 
 constexpr uint32_t kDecodeContext = 8192;
 constexpr uint32_t kAttendedPrompts[] = {512, 2048};
+constexpr uint32_t kPromptTokens = 8192;  // in all layers of a run together: a plan serves many
 // K and V in f16 of the context: as many layers as exceed caches.
 constexpr size_t kStreamedBytes = size_t{256} << 20;
 constexpr uint32_t kStoredTokens = kChunkTokens;
@@ -114,9 +115,14 @@ Result<std::vector<KvCase>> AttentionCases(KvBenchModel& model, const std::vecto
       [count = options.num_sequences, prefix = options.prefix](
           AttentionBench& bench, ThreadTeam& team) { bench.DecodeShared(team, count, prefix); });
   for (const uint32_t length : kAttendedPrompts) {
+    const uint32_t layers =
+        std::min(NumLayers(model.config(), context), std::max(kPromptTokens / length, 1u));
     add({.key = fmt::format("attention_prefill_{}", length),
-         .title = fmt::format("attention, prefill of {}", length)},
-        [length](AttentionBench& bench, ThreadTeam& team) { bench.Prefill(team, length); });
+         .title = fmt::format("attention, prefill of {}", length),
+         .work = 1.0 * layers},
+        [length, layers](AttentionBench& bench, ThreadTeam& team) {
+          bench.Prefill(team, length, layers);
+        });
   }
   return cases;
 }
