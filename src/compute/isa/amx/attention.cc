@@ -112,33 +112,36 @@ KVERN_INLINE void SumScores(const PassQueries& queries, const uint8_t* const* k,
   ForSumTiles(count, [&](auto i) { StoreTile<kSums + i>(&sums[i], kTileRowBytes); });
 }
 
+// Sums of a block as scores, rows of kChunkTokens.
+KVERN_INLINE void ScaleTile(const PassQueries& queries, uint32_t rows, const TileSums& sums,
+                            F32x16 scales, float* scores) {
+  for (uint32_t i = 0; i < rows; ++i, scores += kChunkTokens) {
+    const I32x16 sum = AddInt(sums.Row(i), Set1Int(queries.offset[i]));
+    Store(scores, Mul(Mul(ToFloat(sum), scales), Set1(queries.scale[i])));
+  }
+}
+
 void TileScores(const ChunkTask& task, float* scores) {
   if (task.num_queries < kFewestQueries) return IntegerScores<KvQ8r>(task, scores);
-  using Plane = KvQ8r::Plane;
   const QueryPasses passes(task.num_queries);
-  const uint32_t dim_bytes = Plane::KeyLines(task.head_dim) * 4;
+  const size_t scale_offset = KvQ8r::Plane::KeyScales(task.head_dim);  // after the lines
+  const uint32_t dim_bytes = KvQ8r::Plane::KeyLines(task.head_dim) * 4;
+  for (uint32_t b = 0; task.ahead != nullptr && b < task.num_blocks; ++b) {
+    for (size_t i = 0; i < scale_offset; i += 64) Prefetch(task.ahead[b] + i);
+  }
   ConfigureFor(passes, dim_bytes % kTileRowBytes);
   for (uint32_t pass = 0; pass < passes.count; ++pass) {
     const uint32_t first = passes.First(pass);
     const PassQueries queries(task, first, passes.rows);
+    float* out = scores + first * kChunkTokens;
     for (uint32_t block = 0; block < task.num_blocks; block += kSumTiles) {
       const uint32_t count = std::min(kSumTiles, task.num_blocks - block);
       const uint8_t* k[kSumTiles];
       for (uint32_t b = 0; b < count; ++b) k[b] = BytesOf(task.blocks[block + b], task.k_offset);
-      if (pass == 0 && task.ahead != nullptr) {
-        for (uint32_t b = 0; b < count; ++b) {
-          for (uint32_t i = 0; i < dim_bytes * 16; i += 64) Prefetch(task.ahead[block + b] + i);
-        }
-      }
       TileSums sums[kSumTiles];
       SumScores(queries, k, count, dim_bytes, sums);
-      for (uint32_t b = 0; b < count; ++b) {
-        const F32x16 scales = LoadScales(k[b] + Plane::KeyScales(task.head_dim));
-        float* out = scores + first * kChunkTokens + (block + b) * kBlockTokens;
-        for (uint32_t i = 0; i < passes.rows; ++i, out += kChunkTokens) {
-          const I32x16 sum = AddInt(sums[b].Row(i), Set1Int(queries.offset[i]));
-          Store(out, Mul(Mul(ToFloat(sum), scales), Set1(queries.scale[i])));
-        }
+      for (uint32_t b = 0; b < count; ++b, out += kBlockTokens) {
+        ScaleTile(queries, passes.rows, sums[b], LoadScales(k[b] + scale_offset), out);
       }
     }
   }
